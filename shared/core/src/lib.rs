@@ -1,0 +1,35 @@
+//! The rules of Cadastre, pure.
+//!
+//! Nothing here reads a clock, draws a random number, opens a file or waits: time, randomness and
+//! fresh ids are arguments, and every function returns what is to be written and answered. The
+//! crate's dependencies prove it. A rule of `docs/protocol.md` stands in exactly one of these rooms:
+//!
+//! | room | rule |
+//! |---|---|
+//! | [`range`], [`sequence`] | the number line: half-open ranges of ordinals, and how an ordinal becomes a value |
+//! | [`namespace`] | the authority's watermark and its grant decision |
+//! | [`pool`] | a region's grants, blocks and carves |
+//! | [`segment`] | one process's cursor (the only file with atomics) |
+//! | [`refill`] | when to ask above, and for how much: one policy for three tiers |
+//! | [`registry`] | the life cycle of a region |
+//! | [`roster`] | who exists, as versioned entries that both tiers keep and unite |
+//! | [`mark`], [`continuity`] | marks, generations, the gate, and the verdict on a store that went back |
+//! | [`principal`] | who is calling, by the roster's token hashes |
+//! | [`plan`] | headroom arithmetic |
+//! | [`invariant`] | A1 .. C1 as named predicates |
+
+pub mod continuity;
+pub mod decimal;
+pub mod ids;
+pub mod invariant;
+pub mod mark;
+pub mod namespace;
+pub mod plan;
+pub mod pool;
+pub mod principal;
+pub mod range;
+// pub mod refill;
+pub mod registry;
+pub mod roster;
+pub mod segment;
+pub mod sequence;

@@ -1,0 +1,514 @@
+//! The life of one store in one process: start, gate, quarantine, lift.
+//!
+//! State: the generation that this process verified, whether the store is open in it, and whether
+//! this process may fill an empty witness. Everything else is rows. The verdicts are
+//! [`cadastre_core::continuity`]'s; here is only the reading and the guarded writing around them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cadastre_core::continuity::{self, Gate, GateView, ScopeState, ScopeView, Start, WitnessMode};
+use cadastre_core::ids::{ClusterId, RowId, StoreId};
+use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
+use cadastre_runtime::clock::Clock;
+use cadastre_runtime::db::{Db, DbError, Tx};
+use cadastre_runtime::entropy::Entropy;
+
+use crate::error::LedgerError;
+use crate::sql::{self, ScopeRow, StoreRow};
+use crate::witness::{Marks, Raise, Witness};
+
+/// How often the gate re-reads the witness when another healthy process raised it in between.
+const GATE_TRIES: usize = 8;
+
+/// What a [`Continuity`] is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// The store.
+    pub db: Db,
+    /// The witness, where there is one.
+    pub witness: Option<Arc<dyn Witness>>,
+    /// How far it is believed.
+    pub mode: WitnessMode,
+    /// `authority` or `region/NAME`.
+    pub role: String,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// How this process came to believe, or doubt, its store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum How {
+    /// It made it.
+    Initialised,
+    /// The required witness names rows that it contains.
+    Witnessed,
+    /// Everyone who could hold something testified (a region: the authority confirmed it).
+    Testified,
+    /// An operator stated what the silent ones hold.
+    Stated,
+    /// Nobody has confirmed it yet.
+    Suspect,
+    /// It went back.
+    WentBack,
+}
+
+impl How {
+    /// The word shown in status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initialised => "initialised",
+            Self::Witnessed => "witnessed",
+            Self::Testified => "testified",
+            Self::Stated => "stated",
+            Self::Suspect => "unproven",
+            Self::WentBack => "went_back",
+        }
+    }
+
+    /// Whether the store may give anything out.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        match self {
+            Self::Initialised | Self::Witnessed | Self::Testified | Self::Stated => true,
+            Self::Suspect | Self::WentBack => false,
+        }
+    }
+}
+
+/// What this process holds to be true of its store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// The generation that it verified.
+    pub generation: Generation,
+    /// How.
+    pub how: How,
+    /// Whether it may fill an empty witness.
+    pub may_fill: bool,
+}
+
+/// See the module's documentation.
+pub struct Continuity {
+    parts: Parts,
+    standing: Mutex<Standing>,
+}
+
+impl Continuity {
+    /// For a store whose start was not judged yet: closed until [`Self::start`] says otherwise.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let standing = Standing { generation: Generation::default(), how: How::Suspect, may_fill: false };
+        Self { parts, standing: Mutex::new(standing) }
+    }
+
+    /// What this process holds to be true.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stand(&self, standing: Standing) -> Standing {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+        standing
+    }
+
+    /// The store's door.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        &self.parts.db
+    }
+
+    /// How far the witness is believed.
+    #[must_use]
+    pub fn mode(&self) -> WitnessMode {
+        self.parts.mode
+    }
+
+    /// A fresh row id.
+    #[must_use]
+    pub fn row_id(&self) -> RowId {
+        RowId(self.parts.entropy.uuid_v4())
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.parts.clock.now().wall_ms
+    }
+
+    /// Makes an empty store this role's store, with one scope. Explicit: nothing calls it because a
+    /// store happens to be empty.
+    ///
+    /// # Errors
+    /// [`LedgerError::Refused`] where the witness was used before: then the store is not new, it is lost.
+    pub async fn initialise(&self, cluster: Option<ClusterId>, first: Scope) -> Result<Standing, LedgerError> {
+        if self.read_witness().await?.is_some() {
+            return Err(LedgerError::Refused(format!(
+                "the store is empty, but its witness was used before: this is a lost or restored store of {}, not a \
+                 new one. Put the right store back; or, to begin a new cluster, move the witness away",
+                self.parts.role
+            )));
+        }
+        let generation = Generation::above([], self.random()).map_err(|e| LedgerError::Refused(e.to_string()))?;
+        let mark = Mark { generation, seq: 1, row: self.row_id(), bound: 1 };
+        let store = StoreRow {
+            cluster_id: cluster,
+            store_id: StoreId(self.parts.entropy.uuid_v4()),
+            role: self.parts.role.clone(),
+            session: 0,
+            has_witness: false,
+            promised: Generation::default(),
+            identity: self.identity().await,
+        };
+        let (now, scope) = (self.now_ms(), first.clone());
+        self.parts
+            .db
+            .write("initialise", move |tx| {
+                let (store, scope) = (store.clone(), scope.clone());
+                Box::pin(async move {
+                    sql::insert_store(tx, &store, now).await?;
+                    sql::insert_scope(tx, &scope, &mark, "initialised", now).await
+                })
+            })
+            .await?;
+        self.fill_witness(Marks::from([(first, mark)])).await?;
+        Ok(self.stand(Standing { generation, how: How::Initialised, may_fill: false }))
+    }
+
+    /// Judges the store at a start and opens a new generation: open where the required witness agrees,
+    /// in quarantine otherwise.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn start(&self) -> Result<Standing, LedgerError> {
+        let marks = self.read_witness().await?;
+        let seen: Vec<(Scope, Mark)> = marks.iter().flatten().map(|(s, m)| (s.clone(), *m)).collect();
+        let (rows, found, store) = self.look(seen.clone()).await?;
+        if store.role != self.parts.role {
+            return Err(LedgerError::Refused(format!("this is the store of {}, not of {}", store.role, self.parts.role)));
+        }
+        // Crashed between making the store and filling the witness: one row, nothing was ever exposed.
+        let unborn = marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
+        let verdict = match continuity::at_start(self.parts.mode, marks.is_some().then_some(found.as_slice())) {
+            Start::Suspect(_) if unborn => Start::Agreed,
+            // A doubt that was not ended before this start is still a doubt, whatever the witness says now.
+            Start::Agreed if rows.iter().any(|r| r.view.state == ScopeState::Back) => Start::WentBack,
+            verdict => verdict,
+        };
+        let (state, how, reason) = match verdict {
+            Start::Agreed if unborn => (ScopeState::Open, How::Initialised, ""),
+            Start::Agreed => (ScopeState::Open, How::Witnessed, ""),
+            Start::Suspect(why) => (ScopeState::Suspect, How::Suspect, why),
+            Start::WentBack => (ScopeState::Back, How::WentBack, "the witness names a row that this store lacks"),
+        };
+        let above = seen.iter().map(|(_, m)| m.generation).collect();
+        let marks = self.open_generation(state, above, reason).await?;
+        let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
+        self.stand(Standing { generation, how, may_fill: unborn });
+        if how.is_open() {
+            self.pass(&marks.into_iter().collect::<Vec<_>>()).await?;
+        }
+        tracing::info!(role = %self.parts.role, continuity = how.as_str(), %generation, reason, "store judged at start");
+        Ok(self.standing())
+    }
+
+    /// Scopes, whether each of `marks` is contained, and the store's row, in one snapshot.
+    async fn look(&self, marks: Vec<(Scope, Mark)>) -> Result<(Vec<ScopeRow>, Vec<bool>, StoreRow), LedgerError> {
+        self.parts
+            .db
+            .read("continuity_look", move |tx| {
+                let marks = marks.clone();
+                Box::pin(async move {
+                    let rows = sql::scopes(tx).await?;
+                    let found = contained(tx, &rows, &marks).await?;
+                    let store = sql::store(tx).await?;
+                    let store = store.ok_or_else(|| LedgerError::Refused("the store is not initialised".into()))?;
+                    Ok((rows, found, store))
+                })
+            })
+            .await
+    }
+
+    /// Writes a new generation over every scope, above all generations seen, with the given state.
+    /// In a quarantine nothing else moves; an open one is based on what the store holds.
+    async fn open_generation(
+        &self,
+        state: ScopeState,
+        above: Vec<Generation>,
+        reason: &str,
+    ) -> Result<Marks, LedgerError> {
+        let (random, now, reason) = (self.random(), self.now_ms(), reason.to_owned());
+        let entropy = Arc::clone(&self.parts.entropy);
+        self.parts
+            .db
+            .write("open_generation", move |tx| {
+                let (above, reason, entropy) = (above.clone(), reason.clone(), Arc::clone(&entropy));
+                Box::pin(async move {
+                    let rows = sql::scopes(tx).await?;
+                    let seen = above.iter().copied().chain(rows.iter().map(|r| r.view.generation));
+                    let generation =
+                        Generation::above(seen, random).map_err(|e| LedgerError::Refused(e.to_string()))?;
+                    let mut marks = Marks::new();
+                    for row in rows {
+                        let old = row.view;
+                        let seq = old.mark.seq + 1;
+                        let bound = if row.scope == Scope::Roster { seq } else { old.mark.bound };
+                        let mark = Mark { generation, seq, row: RowId(entropy.uuid_v4()), bound };
+                        let base = if state == ScopeState::Open { mark.bound } else { old.base };
+                        let view = ScopeView { state, generation, mark, base };
+                        sql::reopen(tx, &row, &view, &reason, "generation", now).await?;
+                        marks.insert(row.scope, mark);
+                    }
+                    Ok(marks)
+                })
+            })
+            .await
+    }
+
+    /// Puts every scope into quarantine, or turns a suspicion into proof. Returns the quarantine's
+    /// generation.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn quarantine(&self, back: bool, reason: &str, seen: Vec<Generation>) -> Result<Generation, LedgerError> {
+        let witnessed = self.read_witness().await.ok().flatten();
+        let above = witnessed.iter().flatten().map(|(_, m)| m.generation).chain(seen).collect();
+        let (state, how) =
+            if back { (ScopeState::Back, How::WentBack) } else { (ScopeState::Suspect, How::Suspect) };
+        tracing::error!(role = %self.parts.role, back, reason, "quarantine: nothing is given out");
+        let marks = self.open_generation(state, above, reason).await?;
+        let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
+        self.stand(Standing { generation, how, may_fill: false });
+        Ok(generation)
+    }
+
+    /// Looks again after a guard did not hold: another process may have opened a newer generation, or
+    /// closed this one. Believes an open one if it contains what the witness names.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn refresh(&self) -> Result<Standing, LedgerError> {
+        let marks = self.read_witness().await?;
+        let seen: Vec<(Scope, Mark)> = marks.into_iter().flatten().collect();
+        let (rows, found, _) = self.look(seen).await?;
+        let before = self.standing();
+        let generation = rows.iter().map(|r| r.view.generation).max().unwrap_or_default();
+        let closed = rows.iter().map(|r| r.view.state).find(|s| *s != ScopeState::Open);
+        let how = match closed {
+            Some(ScopeState::Back) => How::WentBack,
+            Some(_) => How::Suspect,
+            None if found.contains(&false) && self.parts.mode == WitnessMode::Required => {
+                self.quarantine(true, "the witness names a row that this store lacks", vec![]).await?;
+                return Ok(self.standing());
+            }
+            None if before.how.is_open() => before.how,
+            None => How::Testified,
+        };
+        Ok(self.stand(Standing { generation, how, may_fill: before.may_fill && generation == before.generation }))
+    }
+
+    /// The gate for committed rows: they may be answered when this returns. First answers and replays
+    /// alike go through it, a batch at once.
+    ///
+    /// # Errors
+    /// [`LedgerError::Closed`] where an answer must be dropped; the scope may be in quarantine now.
+    pub async fn pass(&self, answers: &[(Scope, Mark)]) -> Result<(), LedgerError> {
+        for _ in 0..GATE_TRIES {
+            let scopes: Vec<Scope> = answers.iter().map(|(s, _)| s.clone()).collect();
+            let witnessed = match &self.parts.witness {
+                None => None,
+                Some(witness) => self.believed(witness.read_some(&scopes).await)?,
+            };
+            let (views, rows) = self.gate_look(answers, witnessed.clone().unwrap_or_default()).await?;
+            let mut raises = Vec::new();
+            for (((scope, ours), view), (has_ours, contains)) in answers.iter().zip(views).zip(rows) {
+                let mark = witnessed.as_ref().and_then(|w| w.get(scope));
+                let verdict = continuity::gate(&GateView {
+                    ours,
+                    now: &view,
+                    has_ours,
+                    mode: self.parts.mode,
+                    witness_empty: witnessed.is_none(),
+                    witness: mark.map(|m| (m, contains)),
+                    may_fill: self.standing().may_fill,
+                });
+                match verdict {
+                    Gate::Answer => {}
+                    Gate::Raise => raises.push(Raise { scope: scope.clone(), was: mark.copied(), now: *ours }),
+                    Gate::Drop => return Err(LedgerError::Closed(scope.to_string())),
+                    Gate::Suspect(why) => return self.closed(scope, false, why).await,
+                    Gate::WentBack(why) => return self.closed(scope, true, why).await,
+                }
+            }
+            if raises.is_empty() || self.raise_witness(witnessed.is_none(), raises).await? {
+                return Ok(());
+            }
+        }
+        Err(LedgerError::NotDurable("the witness kept moving; the same request gets its answer later".into()))
+    }
+
+    async fn closed(&self, scope: &Scope, back: bool, why: &str) -> Result<(), LedgerError> {
+        self.quarantine(back, why, vec![]).await?;
+        Err(LedgerError::Closed(scope.to_string()))
+    }
+
+    async fn gate_look(
+        &self,
+        answers: &[(Scope, Mark)],
+        witnessed: Marks,
+    ) -> Result<(Vec<ScopeView>, Vec<(bool, bool)>), LedgerError> {
+        let answers = answers.to_vec();
+        self.parts
+            .db
+            .read("gate", move |tx| {
+                let (answers, witnessed) = (answers.clone(), witnessed.clone());
+                Box::pin(async move {
+                    let (mut views, mut rows) = (Vec::new(), Vec::new());
+                    for (scope, ours) in &answers {
+                        let row = sql::scope(tx, scope).await?;
+                        let row = row.ok_or_else(|| LedgerError::Closed(scope.to_string()))?;
+                        let has_ours = sql::has_row(tx, ours.row).await?;
+                        let contains = match witnessed.get(scope) {
+                            None => true,
+                            Some(mark) => continuity::contains(&row.view, mark, sql::has_row(tx, mark.row).await?),
+                        };
+                        views.push(row.view);
+                        rows.push((has_ours, contains));
+                    }
+                    Ok((views, rows))
+                })
+            })
+            .await
+    }
+
+    async fn raise_witness(&self, empty: bool, raises: Vec<Raise>) -> Result<bool, LedgerError> {
+        let Some(witness) = &self.parts.witness else { return Ok(true) };
+        if empty {
+            return self.fill_witness(raises.into_iter().map(|r| (r.scope, r.now)).collect()).await;
+        }
+        match (witness.raise(raises).await, self.parts.mode) {
+            (Ok(raised), _) => Ok(raised),
+            (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),
+            (Err(error), _) => {
+                tracing::error!(%error, "the best-effort witness was not raised");
+                Ok(true)
+            }
+        }
+    }
+
+    /// Fills an empty witness with the marks of every scope, and records that there is one.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn fill_witness(&self, mut marks: Marks) -> Result<bool, LedgerError> {
+        let Some(witness) = &self.parts.witness else { return Ok(true) };
+        let (rows, _, _) = self.look(vec![]).await?;
+        for row in rows {
+            marks.insert(row.scope, row.view.mark);
+        }
+        let filled = self.believed(witness.fill(marks).await.map(Some))?.unwrap_or(true);
+        self.parts.db.write("has_witness", |tx| Box::pin(sql::set_has_witness(tx))).await?;
+        let standing = self.standing();
+        self.stand(Standing { may_fill: false, ..standing });
+        Ok(filled)
+    }
+
+    /// All marks of the witness; `None` where there is none or it is empty.
+    ///
+    /// # Errors
+    /// [`LedgerError::Witness`] where a required one cannot be read.
+    pub async fn read_witness(&self) -> Result<Option<Marks>, LedgerError> {
+        match &self.parts.witness {
+            None => Ok(None),
+            Some(witness) => self.believed(witness.read().await),
+        }
+    }
+
+    fn believed<T>(
+        &self,
+        result: Result<Option<T>, crate::witness::WitnessError>,
+    ) -> Result<Option<T>, LedgerError> {
+        match (result, self.parts.mode) {
+            (Ok(value), _) => Ok(value),
+            (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),
+            (Err(error), _) => {
+                tracing::error!(%error, "the best-effort witness cannot be used");
+                Ok(None)
+            }
+        }
+    }
+
+    /// After a transaction that lifted the quarantine (see [`lift`]) was committed: believes it, and
+    /// brings the witness up to it. Only exits 3 and 4 may fill an empty one.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn lifted(&self, how: How, marks: Vec<ScopeMark>) -> Result<(), LedgerError> {
+        let generation = marks.iter().map(|m| m.mark.generation).max().unwrap_or_default();
+        let may_fill = matches!(how, How::Testified | How::Stated | How::WentBack);
+        self.stand(Standing { generation, how: if how.is_open() { how } else { How::Testified }, may_fill });
+        let answers: Vec<(Scope, Mark)> = marks.into_iter().map(|m| (m.scope, m.mark)).collect();
+        // The witness may hold rows of a history that is given up now: they lie at or below the base.
+        self.pass(&answers).await
+    }
+
+    fn random(&self) -> u32 {
+        u32::try_from(self.parts.entropy.u64() >> 32).unwrap_or(0)
+    }
+
+    async fn identity(&self) -> String {
+        match self.parts.db.identity().await {
+            Ok(identity) => format!("{identity:?}"),
+            Err(_) => String::new(),
+        }
+    }
+}
+
+async fn contained(tx: &mut Tx, rows: &[ScopeRow], marks: &[(Scope, Mark)]) -> Result<Vec<bool>, DbError> {
+    let mut found = Vec::with_capacity(marks.len());
+    for (scope, mark) in marks {
+        let has_row = sql::has_row(tx, mark.row).await?;
+        let view = rows.iter().find(|r| r.scope == *scope).map(|r| r.view);
+        found.push(view.is_some_and(|view| continuity::contains(&view, mark, has_row)));
+    }
+    Ok(found)
+}
+
+/// Whether each mark is contained, in the caller's transaction. A scope that the store does not have
+/// is not contained.
+///
+/// # Errors
+/// Those of the store.
+pub async fn contains_marks(tx: &mut Tx, marks: &[ScopeMark]) -> Result<Vec<bool>, DbError> {
+    let mut found = Vec::with_capacity(marks.len());
+    for ScopeMark { scope, mark } in marks {
+        let has_row = sql::has_row(tx, mark.row).await?;
+        let row = if has_row { None } else { sql::scope(tx, scope).await? };
+        found.push(has_row || row.is_some_and(|row| continuity::contains(&row.view, mark, false)));
+    }
+    Ok(found)
+}
+
+/// Lifts one scope of a quarantine in the caller's transaction: open in the quarantine's own
+/// generation, past `bound` and `seq`, with that as its base.
+///
+/// # Errors
+/// `Conflict` where the scope moved since it was read.
+pub async fn lift(
+    tx: &mut Tx,
+    was: &ScopeRow,
+    generation: Generation,
+    seq: u64,
+    bound: u64,
+    row: RowId,
+    now_ms: u64,
+) -> Result<ScopeMark, DbError> {
+    let seq = was.view.mark.seq.max(seq) + 1;
+    let bound = if was.scope == Scope::Roster { seq } else { was.view.mark.bound.max(bound) };
+    let mark = Mark { generation, seq, row, bound };
+    let view = ScopeView { state: ScopeState::Open, generation, mark, base: bound };
+    sql::reopen(tx, was, &view, "", "lifted", now_ms).await?;
+    Ok(ScopeMark { scope: was.scope.clone(), mark })
+}

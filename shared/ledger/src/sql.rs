@@ -1,0 +1,487 @@
+//! The shared tables, and all SQL over them.
+//!
+//! One text serves SQLite and PostgreSQL: BIGINT and TEXT columns, `$n` placeholders, no functions.
+//! Guards are UPDATEs whose affected rows are counted: under READ COMMITTED a SELECT would let an
+//! epoch or a generation change between the look and the write.
+
+use std::collections::BTreeMap;
+
+use cadastre_core::continuity::{ScopeState, ScopeView};
+use cadastre_core::ids::{ClusterId, Name, RowId, StoreId};
+use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::roster::{Body, Entry, Kind, Roster};
+use cadastre_runtime::db::{DbError, Row, Tx, Value};
+
+use crate::error::LedgerError;
+
+/// The statements that make the shared tables.
+pub const SHARED_TABLES: &[&str] = &[
+    "CREATE TABLE store (
+        id BIGINT PRIMARY KEY, cluster_id TEXT, store_id TEXT NOT NULL, role TEXT NOT NULL,
+        session BIGINT NOT NULL, has_witness BIGINT NOT NULL, promised BIGINT NOT NULL,
+        identity TEXT NOT NULL, made_at_ms BIGINT NOT NULL)",
+    "CREATE TABLE scopes (
+        scope TEXT PRIMARY KEY, state TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
+        row_id TEXT NOT NULL, bound BIGINT NOT NULL, base BIGINT NOT NULL, reason TEXT NOT NULL,
+        since_ms BIGINT NOT NULL)",
+    "CREATE TABLE marks (
+        row_id TEXT PRIMARY KEY, scope TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
+        bound BIGINT NOT NULL, what TEXT NOT NULL, at_ms BIGINT NOT NULL)",
+    "CREATE TABLE roster (
+        kind TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
+        body TEXT NOT NULL, PRIMARY KEY (kind, name))",
+    "CREATE TABLE seen_marks (
+        scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
+        bound BIGINT NOT NULL)",
+    "CREATE TABLE audit (
+        id TEXT PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+        detail TEXT NOT NULL)",
+    "CREATE INDEX audit_at ON audit (at_ms)",
+];
+
+/// The store's own row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreRow {
+    /// The cluster that it belongs to; a region's store joins one with the first answer.
+    pub cluster_id: Option<ClusterId>,
+    /// The store.
+    pub store_id: StoreId,
+    /// `authority`, or `region/NAME`.
+    pub role: String,
+    /// The last session that was started on it.
+    pub session: u64,
+    /// Whether it was ever used with a witness: then an empty witness is a lost one.
+    pub has_witness: bool,
+    /// Nothing of a lower generation is taken from the tier above (regions only).
+    pub promised: Generation,
+    /// The database identity that the last verification saw.
+    pub identity: String,
+}
+
+/// One row of `scopes`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScopeRow {
+    /// The scope.
+    pub scope: Scope,
+    /// State, generation, mark, base.
+    pub view: ScopeView,
+    /// Why it is in quarantine.
+    pub reason: String,
+    /// Since when, milliseconds since the Unix epoch.
+    pub since_ms: u64,
+}
+
+fn parse<T: std::str::FromStr>(row: &Row, i: usize) -> Result<T, DbError> {
+    let text = row.text(i)?;
+    text.parse().map_err(|_| DbError::Corrupt(format!("unreadable value in column {i}")))
+}
+
+fn scope_row(row: &Row) -> Result<ScopeRow, DbError> {
+    let generation = Generation::from_sql(row.int(2)?);
+    let state = ScopeState::parse(row.text(1)?).ok_or_else(|| DbError::Corrupt("unknown scope state".into()))?;
+    let mark = Mark { generation, seq: row.uint(3)?, row: parse(row, 4)?, bound: row.uint(5)? };
+    Ok(ScopeRow {
+        scope: parse(row, 0)?,
+        view: ScopeView { state, generation, mark, base: row.uint(6)? },
+        reason: row.text(7)?.to_owned(),
+        since_ms: row.uint(8)?,
+    })
+}
+
+/// The store's row, if it was initialised.
+///
+/// # Errors
+/// Those of the store.
+pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
+    let row = tx
+        .query_opt(
+            "SELECT cluster_id, store_id, role, session, has_witness, promised, identity FROM store WHERE id = 1",
+            &[],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let cluster_id = match row.opt_text(0)? {
+        Some(text) => Some(text.parse().map_err(|_| DbError::Corrupt("unreadable cluster id".into()))?),
+        None => None,
+    };
+    Ok(Some(StoreRow {
+        cluster_id,
+        store_id: parse(&row, 1)?,
+        role: row.text(2)?.to_owned(),
+        session: row.uint(3)?,
+        has_witness: row.int(4)? != 0,
+        promised: Generation::from_sql(row.int(5)?),
+        identity: row.text(6)?.to_owned(),
+    }))
+}
+
+/// Writes the store's row for the first time.
+///
+/// # Errors
+/// `Unique` where another process was first.
+pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO store (id, cluster_id, store_id, role, session, has_witness, promised, identity, made_at_ms)
+         VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8)",
+        &[
+            store.cluster_id.map(|c| c.to_string()).into(),
+            store.store_id.to_string().into(),
+            store.role.as_str().into(),
+            Value::int(store.session)?,
+            i64::from(store.has_witness).into(),
+            store.promised.to_sql().into(),
+            store.identity.as_str().into(),
+            Value::int(now_ms)?,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Takes the next session number.
+///
+/// # Errors
+/// Those of the store.
+pub async fn next_session(tx: &mut Tx) -> Result<u64, DbError> {
+    // The UPDATE comes first: it holds the row until the commit, so that two starts never read one number.
+    tx.execute("UPDATE store SET session = session + 1 WHERE id = 1", &[]).await?;
+    tx.query_one("SELECT session FROM store WHERE id = 1", &[]).await?.uint(0)
+}
+
+/// Binds a region's store to its cluster, once.
+///
+/// # Errors
+/// [`LedgerError::Refused`] where it belongs to another.
+pub async fn bind_cluster(tx: &mut Tx, cluster: ClusterId) -> Result<(), LedgerError> {
+    let text = cluster.to_string();
+    let bound = tx
+        .execute(
+            "UPDATE store SET cluster_id = $1 WHERE id = 1 AND (cluster_id IS NULL OR cluster_id = $1)",
+            &[text.as_str().into()],
+        )
+        .await?;
+    if bound == 1 { Ok(()) } else { Err(LedgerError::Refused(format!("this store belongs to another cluster than {text}"))) }
+}
+
+/// Records that the store is used with a witness.
+///
+/// # Errors
+/// Those of the store.
+pub async fn set_has_witness(tx: &mut Tx) -> Result<(), DbError> {
+    tx.execute("UPDATE store SET has_witness = 1 WHERE id = 1", &[]).await?;
+    Ok(())
+}
+
+/// Raises what the store promised; returns the promise that now holds.
+///
+/// # Errors
+/// Those of the store.
+pub async fn promise(tx: &mut Tx, generation: Generation) -> Result<Generation, DbError> {
+    let sql = generation.to_sql();
+    tx.execute("UPDATE store SET promised = $1 WHERE id = 1 AND promised < $1", &[sql.into()]).await?;
+    let row = tx.query_one("SELECT promised FROM store WHERE id = 1", &[]).await?;
+    Ok(Generation::from_sql(row.int(0)?))
+}
+
+const SCOPE_COLUMNS: &str = "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms FROM scopes";
+
+/// One scope.
+///
+/// # Errors
+/// Those of the store.
+pub async fn scope(tx: &mut Tx, scope: &Scope) -> Result<Option<ScopeRow>, DbError> {
+    let row = tx
+        .query_opt(
+            "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms FROM scopes WHERE scope = $1",
+            &[scope.to_string().into()],
+        )
+        .await?;
+    row.as_ref().map(scope_row).transpose()
+}
+
+/// All scopes, by name.
+///
+/// # Errors
+/// Those of the store.
+pub async fn scopes(tx: &mut Tx) -> Result<Vec<ScopeRow>, DbError> {
+    tx.query(SCOPE_COLUMNS, &[]).await?.iter().map(scope_row).collect()
+}
+
+/// Makes a scope with its first row.
+///
+/// # Errors
+/// `Unique` where it exists.
+pub async fn insert_scope(tx: &mut Tx, scope: &Scope, mark: &Mark, what: &str, now_ms: u64) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO scopes (scope, state, generation, seq, row_id, bound, base, reason, since_ms)
+         VALUES ($1, 'open', $2, $3, $4, $5, 0, '', $6)",
+        &[
+            scope.to_string().into(),
+            mark.generation.to_sql().into(),
+            Value::int(mark.seq)?,
+            mark.row.to_string().into(),
+            Value::int(mark.bound)?,
+            Value::int(now_ms)?,
+        ],
+    )
+    .await?;
+    insert_mark(tx, scope, mark, what, now_ms).await
+}
+
+/// Writes a mark's row. It is never deleted.
+///
+/// # Errors
+/// Those of the store.
+pub async fn insert_mark(tx: &mut Tx, scope: &Scope, mark: &Mark, what: &str, now_ms: u64) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO marks (row_id, scope, generation, seq, bound, what, at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            mark.row.to_string().into(),
+            scope.to_string().into(),
+            mark.generation.to_sql().into(),
+            Value::int(mark.seq)?,
+            Value::int(mark.bound)?,
+            what.into(),
+            Value::int(now_ms)?,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The one way to raise a scope: from the mark that was read to the next one, only while it is open
+/// in the generation `verified` by this process.
+///
+/// # Errors
+/// [`LedgerError::Closed`] where the guard did not hold.
+pub async fn raise(
+    tx: &mut Tx,
+    scope: &Scope,
+    was: &Mark,
+    bound: u64,
+    row: RowId,
+    what: &str,
+    now_ms: u64,
+) -> Result<Mark, LedgerError> {
+    let next = Mark { generation: was.generation, seq: was.seq + 1, row, bound };
+    let raised = tx
+        .execute(
+            "UPDATE scopes SET seq = $1, row_id = $2, bound = $3
+             WHERE scope = $4 AND state = 'open' AND generation = $5 AND seq = $6 AND row_id = $7 AND bound <= $3",
+            &[
+                Value::int(next.seq)?,
+                row.to_string().into(),
+                Value::int(bound)?,
+                scope.to_string().into(),
+                was.generation.to_sql().into(),
+                Value::int(was.seq)?,
+                was.row.to_string().into(),
+            ],
+        )
+        .await?;
+    if raised != 1 {
+        // Somebody else raised it first (retry), or it was closed: the caller's next read tells which.
+        return Err(LedgerError::Db(DbError::Conflict));
+    }
+    insert_mark(tx, scope, &next, what, now_ms).await?;
+    Ok(next)
+}
+
+/// Opens a generation, or closes a scope for one: state, generation and base, with a new first row.
+///
+/// # Errors
+/// `Conflict` where the scope moved since it was read.
+pub async fn reopen(
+    tx: &mut Tx,
+    was: &ScopeRow,
+    now: &ScopeView,
+    reason: &str,
+    what: &str,
+    now_ms: u64,
+) -> Result<(), DbError> {
+    let changed = tx
+        .execute(
+            "UPDATE scopes SET state = $1, generation = $2, seq = $3, row_id = $4, bound = $5, base = $6, reason = $7,
+             since_ms = $8 WHERE scope = $9 AND generation = $10 AND seq = $11 AND row_id = $12",
+            &[
+                now.state.as_str().into(),
+                now.generation.to_sql().into(),
+                Value::int(now.mark.seq)?,
+                now.mark.row.to_string().into(),
+                Value::int(now.mark.bound)?,
+                Value::int(now.base)?,
+                reason.into(),
+                Value::int(now_ms)?,
+                was.scope.to_string().into(),
+                was.view.generation.to_sql().into(),
+                Value::int(was.view.mark.seq)?,
+                was.view.mark.row.to_string().into(),
+            ],
+        )
+        .await?;
+    if changed != 1 {
+        return Err(DbError::Conflict);
+    }
+    insert_mark(tx, &was.scope, &now.mark, what, now_ms).await
+}
+
+/// Whether the store has a mark's row.
+///
+/// # Errors
+/// Those of the store.
+pub async fn has_row(tx: &mut Tx, row: RowId) -> Result<bool, DbError> {
+    let found = tx.query_opt("SELECT seq FROM marks WHERE row_id = $1", &[row.to_string().into()]).await?;
+    Ok(found.is_some())
+}
+
+/// The whole roster.
+///
+/// # Errors
+/// `Corrupt` where a body cannot be read.
+pub async fn roster(tx: &mut Tx) -> Result<Roster, DbError> {
+    let rows = tx.query("SELECT generation, seq, name, body FROM roster", &[]).await?;
+    rows.iter().map(entry).collect()
+}
+
+/// Entries written after `version`, oldest first.
+///
+/// # Errors
+/// `Corrupt` where a body cannot be read.
+pub async fn roster_since(tx: &mut Tx, version: (Generation, u64)) -> Result<Vec<Entry>, DbError> {
+    let rows = tx
+        .query(
+            "SELECT generation, seq, name, body FROM roster
+             WHERE generation > $1 OR (generation = $1 AND seq > $2) ORDER BY generation, seq",
+            &[version.0.to_sql().into(), Value::int(version.1)?],
+        )
+        .await?;
+    rows.iter().map(entry).collect()
+}
+
+fn entry(row: &Row) -> Result<Entry, DbError> {
+    let body: Body = serde_json::from_str(row.text(3)?).map_err(|e| DbError::Corrupt(format!("roster entry: {e}")))?;
+    Ok(Entry { generation: Generation::from_sql(row.int(0)?), seq: row.uint(1)?, name: parse(row, 2)?, body })
+}
+
+/// Reads one entry.
+///
+/// # Errors
+/// `Corrupt` where its body cannot be read.
+pub async fn roster_get(tx: &mut Tx, kind: Kind, name: &Name) -> Result<Option<Entry>, DbError> {
+    let row = tx
+        .query_opt(
+            "SELECT generation, seq, name, body FROM roster WHERE kind = $1 AND name = $2",
+            &[kind.as_str().into(), name.as_str().into()],
+        )
+        .await?;
+    row.as_ref().map(entry).transpose()
+}
+
+/// Writes an entry: new where `was` is `None`, else over exactly that version.
+///
+/// # Errors
+/// `Conflict` or `Unique` where somebody else was first.
+pub async fn roster_put(tx: &mut Tx, was: Option<(Generation, u64)>, entry: &Entry) -> Result<(), DbError> {
+    let body = serde_json::to_string(&entry.body).map_err(|e| DbError::Other(e.to_string()))?;
+    let kind = entry.body.kind().as_str();
+    let (generation, seq) = (entry.generation.to_sql(), Value::int(entry.seq)?);
+    let Some((old_generation, old_seq)) = was else {
+        tx.execute(
+            "INSERT INTO roster (kind, name, generation, seq, body) VALUES ($1, $2, $3, $4, $5)",
+            &[kind.into(), entry.name.as_str().into(), generation.into(), seq, body.into()],
+        )
+        .await?;
+        return Ok(());
+    };
+    let changed = tx
+        .execute(
+            "UPDATE roster SET generation = $1, seq = $2, body = $3
+             WHERE kind = $4 AND name = $5 AND generation = $6 AND seq = $7",
+            &[
+                generation.into(),
+                seq,
+                body.into(),
+                kind.into(),
+                entry.name.as_str().into(),
+                old_generation.to_sql().into(),
+                Value::int(old_seq)?,
+            ],
+        )
+        .await?;
+    if changed == 1 { Ok(()) } else { Err(DbError::Conflict) }
+}
+
+/// Unites entries into the stored roster, newest row each. Returns whether something changed.
+///
+/// # Errors
+/// Those of the store.
+pub async fn roster_unite(tx: &mut Tx, entries: &[Entry]) -> Result<bool, DbError> {
+    let mut changed = false;
+    for new in entries {
+        let held = roster_get(tx, new.body.kind(), &new.name).await?;
+        let was = held.as_ref().map(Entry::version);
+        let mut one: Roster = held.into_iter().collect();
+        if one.unite(new.clone()) {
+            for united in one.entries() {
+                roster_put(tx, was, united).await?;
+            }
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// The highest marks ever seen of the other side's scopes.
+///
+/// # Errors
+/// Those of the store.
+pub async fn seen_marks(tx: &mut Tx) -> Result<BTreeMap<Scope, Mark>, DbError> {
+    let rows = tx.query("SELECT scope, generation, seq, row_id, bound FROM seen_marks", &[]).await?;
+    rows.iter().map(|row| Ok((parse(row, 0)?, seen(row)?))).collect()
+}
+
+fn seen(row: &Row) -> Result<Mark, DbError> {
+    Ok(Mark {
+        generation: Generation::from_sql(row.int(1)?),
+        seq: row.uint(2)?,
+        row: parse(row, 3)?,
+        bound: row.uint(4)?,
+    })
+}
+
+/// Keeps a mark of the other side if it is the highest so far.
+///
+/// # Errors
+/// Those of the store.
+pub async fn keep_mark(tx: &mut Tx, scope: &Scope, mark: &Mark) -> Result<(), DbError> {
+    let args = [
+        scope.to_string().into(),
+        mark.generation.to_sql().into(),
+        Value::int(mark.seq)?,
+        mark.row.to_string().into(),
+        Value::int(mark.bound)?,
+    ];
+    tx.execute(
+        "INSERT INTO seen_marks (scope, generation, seq, row_id, bound) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (scope) DO UPDATE SET generation = excluded.generation, seq = excluded.seq,
+         row_id = excluded.row_id, bound = excluded.bound
+         WHERE excluded.generation > seen_marks.generation
+            OR (excluded.generation = seen_marks.generation AND excluded.seq > seen_marks.seq)",
+        &args,
+    )
+    .await?;
+    Ok(())
+}
+
+/// Writes an audit record.
+///
+/// # Errors
+/// Those of the store.
+pub async fn audit(tx: &mut Tx, id: RowId, now_ms: u64, who: &str, what: &str, detail: &str) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO audit (id, at_ms, who, what, detail) VALUES ($1, $2, $3, $4, $5)",
+        &[id.to_string().into(), Value::int(now_ms)?, who.into(), what.into(), detail.into()],
+    )
+    .await?;
+    Ok(())
+}

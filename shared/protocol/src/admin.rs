@@ -1,0 +1,499 @@
+//! What operators, the CLI and the dashboard send to the authority and get from it.
+
+use std::collections::BTreeMap;
+
+use cadastre_core::decimal;
+use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId};
+use cadastre_core::invariant::Finding;
+use cadastre_core::mark::Generation;
+use cadastre_core::namespace::NamespaceKind;
+use cadastre_core::registry::RegionState;
+use cadastre_core::roster::Limits;
+use cadastre_core::sequence::{Definition, Sequence};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `POST /v1/namespaces`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewNamespace {
+    /// Its name; a deleted namespace of this name goes on at its watermark.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// `range` in this version.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub kind: NamespaceKind,
+    /// How an ordinal becomes a value; defaults to 1, 2, 3 ... 2^63-1.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub sequence: Option<Sequence>,
+    /// Settings that differ from the defaults.
+    #[serde(default)]
+    pub policy: PolicyPatch,
+}
+
+/// `PATCH /v1/namespaces/{name}`; absent fields stay.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamespacePatch {
+    /// Stop or go on granting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<bool>,
+    /// Settings to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyPatch>,
+    /// A new version of the definition, from the next unreserved ordinal on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub sequence: Option<Sequence>,
+}
+
+macro_rules! policy_patch {
+    ($($(#[$doc:meta])* $field:ident: $type:ty, $with:literal;)* --- $($(#[$ndoc:meta])* $number:ident,)*) => {
+        /// Policy settings; an absent one keeps its value (or the default).
+        #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct PolicyPatch {
+            $($(#[$doc])*
+            #[serde(default, with = $with, skip_serializing_if = "Option::is_none")]
+            #[schema(value_type = Option<String>)]
+            pub $field: Option<$type>,)*
+            $($(#[$ndoc])*
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub $number: Option<u32>,)*
+        }
+
+        impl PolicyPatch {
+            /// `policy` with the given settings changed.
+            #[must_use]
+            pub fn apply(&self, mut policy: cadastre_core::namespace::Policy) -> cadastre_core::namespace::Policy {
+                $(if let Some(value) = self.$field { policy.$field = value; })*
+                $(if let Some(value) = self.$number { policy.$number = value; })*
+                policy
+            }
+        }
+    };
+}
+
+policy_patch! {
+    /// Ordinals in a region's first grant.
+    grant_size: u64, "decimal::optional";
+    /// The most that one grant may hold.
+    grant_max: u64, "decimal::optional";
+    /// The most that a region may hold unissued.
+    region_max_held: u64, "decimal::optional";
+    /// The least that a segment holds.
+    segment_min: u64, "decimal::optional";
+    /// The most that a segment holds.
+    segment_max: u64, "decimal::optional";
+    /// Ordinals in a block per service; "0" shares the region's grants.
+    service_block: u64, "decimal::optional";
+    ---
+    /// How long a segment should last, in seconds.
+    target_seconds,
+    /// How long a grant should last at the peak rate, in seconds.
+    grant_target_seconds,
+    /// A refill starts when what is left lasts no longer than this, in seconds.
+    buffer_seconds,
+    /// Headroom for the peak rate times this.
+    surge_factor,
+    /// A refill starts at the latest at this share of the last range, in percent.
+    floor_percent,
+}
+
+/// A namespace as the authority shows it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct NamespaceView {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its kind.
+    #[schema(value_type = String)]
+    pub kind: NamespaceKind,
+    /// The present version of its definition.
+    #[schema(value_type = Object)]
+    pub sequence: Sequence,
+    /// All versions, with the ordinals they take effect at.
+    #[schema(value_type = Object)]
+    pub definition: Definition,
+    /// Its policy, every setting.
+    #[schema(value_type = Object)]
+    pub policy: cadastre_core::namespace::Policy,
+    /// Whether it grants nothing.
+    pub frozen: bool,
+    /// Everything below was granted (an ordinal).
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub watermark: u64,
+    /// Ordinals that can still be granted.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub space_left: u64,
+    /// The regions that may issue here; null is all.
+    #[schema(value_type = Option<Vec<String>>)]
+    pub home: Option<Vec<Name>>,
+}
+
+/// A body that has only a name.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// The name.
+    #[schema(value_type = String)]
+    pub name: Name,
+}
+
+/// `POST /v1/regions` answers with the token, once.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct NewRegion {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its number.
+    #[schema(value_type = u32)]
+    pub region_id: RegionId,
+    /// Its epoch.
+    #[schema(value_type = u64)]
+    pub epoch: Epoch,
+    /// The agent's token. Shown once.
+    pub token: String,
+}
+
+/// A region as the authority shows it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct RegionView {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its number.
+    #[schema(value_type = u32)]
+    pub region_id: RegionId,
+    /// Its epoch.
+    #[schema(value_type = u64)]
+    pub epoch: Epoch,
+    /// Its state.
+    #[schema(value_type = String)]
+    pub state: RegionState,
+    /// Live sessions of its agents.
+    pub agents: Vec<AgentView>,
+    /// Seconds since the last message.
+    pub last_heard_seconds: Option<u64>,
+    /// Why it gets no grant, where it gets none.
+    pub waiting_for: Option<String>,
+}
+
+/// One agent of a region.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct AgentView {
+    /// Its incarnation.
+    pub incarnation: String,
+    /// Where it is reached.
+    pub url: Option<String>,
+    /// Its version.
+    pub version: String,
+    /// Seconds since its last message.
+    pub last_heard_seconds: u64,
+    /// Its clock minus the authority's, in milliseconds.
+    pub clock_offset_ms: i64,
+}
+
+/// What a region's change of state takes.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegionAction {
+    /// Why, for the audit.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// With `recover`: the region may come back with a new store.
+    #[serde(default)]
+    pub new_store: bool,
+}
+
+/// `POST /v1/services`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewService {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// The namespaces it may ask for.
+    #[schema(value_type = Vec<String>)]
+    pub namespaces: Vec<Name>,
+    /// Its limits.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub limits: Limits,
+}
+
+/// `PATCH /v1/services/{name}`; absent fields stay.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServicePatch {
+    /// The namespaces it may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub namespaces: Option<Vec<Name>>,
+    /// Its limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub limits: Option<Limits>,
+}
+
+/// A service as the authority shows it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct ServiceView {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// The namespaces it may ask for.
+    #[schema(value_type = Vec<String>)]
+    pub namespaces: Vec<Name>,
+    /// Its limits.
+    #[schema(value_type = Object)]
+    pub limits: Limits,
+    /// Its tokens, without the secrets.
+    pub tokens: Vec<TokenView>,
+}
+
+/// `POST /v1/operators`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewOperator {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// `operator` or `viewer`.
+    pub role: OperatorRole,
+}
+
+/// What an operator may do.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorRole {
+    /// Everything.
+    Operator,
+    /// Read.
+    Viewer,
+}
+
+/// An operator as the authority shows it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct OperatorView {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// What it may do.
+    pub role: OperatorRole,
+    /// Its tokens, without the secrets.
+    pub tokens: Vec<TokenView>,
+}
+
+/// A token without its secret.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct TokenView {
+    /// Names it.
+    pub token_id: String,
+    /// When it was made, milliseconds since the Unix epoch.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub made_at: u64,
+    /// Whether it was revoked.
+    pub revoked: bool,
+}
+
+/// A body that has no fields.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A fresh token. Shown once.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct NewToken {
+    /// Names it.
+    pub token_id: String,
+    /// The secret.
+    pub token: String,
+}
+
+/// `GET /v1/grants`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct GrantsPage {
+    /// In order of their place on the number line.
+    pub grants: Vec<GrantView>,
+    /// Pass as `after` to go on; null at the end.
+    pub next: Option<String>,
+}
+
+/// One row of the ledger.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct GrantView {
+    /// The grant.
+    #[schema(value_type = String)]
+    pub grant_id: GrantId,
+    /// In which namespace.
+    #[schema(value_type = String)]
+    pub namespace: Name,
+    /// The request.
+    #[schema(value_type = String)]
+    pub allocation_id: AllocationId,
+    /// First ordinal.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub lo: u64,
+    /// End, exclusive.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub hi: u64,
+    /// To whom.
+    #[schema(value_type = String)]
+    pub region: Name,
+    /// Under which epoch.
+    #[schema(value_type = u64)]
+    pub epoch: Epoch,
+    /// When, milliseconds since the Unix epoch.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub at: u64,
+    /// Whether the region said that it adopted it.
+    pub confirmed: bool,
+}
+
+/// `GET /v1/headroom`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Headroom {
+    /// By name.
+    pub namespaces: Vec<NamespaceHeadroom>,
+}
+
+/// What is left of one namespace.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct NamespaceHeadroom {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its kind.
+    #[schema(value_type = String)]
+    pub kind: NamespaceKind,
+    /// Ordinals that can still be granted.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub space_left: u64,
+    /// When the whole space ends at the present rate, milliseconds since the Unix epoch; null at rate 0.
+    #[serde(with = "decimal::optional")]
+    #[schema(value_type = Option<String>)]
+    pub space_ends_at: Option<u64>,
+    /// Ordinals that will never be issued: gaps.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub burned: u64,
+    /// Ordinals that were probably issued.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub issued_estimate: u64,
+    /// By region.
+    pub regions: Vec<RegionHeadroom>,
+}
+
+/// What one region holds of a namespace.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct RegionHeadroom {
+    /// The region.
+    #[schema(value_type = String)]
+    pub region: Name,
+    /// Ordinals granted to it, ever.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub granted: u64,
+    /// Ordinals that it carved, ever.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub carved: u64,
+    /// Ordinals that it can still carve, as of its last message.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub left: u64,
+    /// IDs a second.
+    pub rate_per_second: f64,
+    /// How long `left` lasts at that rate; null at rate 0.
+    pub runway_seconds: Option<u64>,
+    /// How long `left` lasts at the day's peak; null at rate 0.
+    pub runway_at_peak_seconds: Option<u64>,
+    /// The region's state.
+    #[schema(value_type = String)]
+    pub state: RegionState,
+    /// Its epoch.
+    #[schema(value_type = u64)]
+    pub epoch: Epoch,
+    /// Seconds since the region's last message; null when it never spoke.
+    pub heard_seconds: Option<u64>,
+}
+
+/// `POST /v1/audit/verify`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Verdict {
+    /// Whether nothing was found.
+    pub ok: bool,
+    /// How many rows were looked at.
+    pub checked: Checked,
+    /// What is wrong.
+    #[schema(value_type = Vec<Object>)]
+    pub findings: Vec<Finding>,
+    /// Regions whose segments could not be read just now.
+    #[serde(default)]
+    pub unreachable: Vec<String>,
+}
+
+/// Rows that were looked at.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+pub struct Checked {
+    /// Grants.
+    pub grants: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Time windows.
+    pub windows: u64,
+}
+
+/// `GET /v1/quarantines`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Quarantines {
+    /// What is known of the store's past: `witnessed`, `testified`, `initialised`, `unwitnessed`.
+    pub continuity: String,
+    /// Scopes that give nothing out.
+    pub quarantines: Vec<QuarantineView>,
+}
+
+/// One scope in quarantine.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct QuarantineView {
+    /// `roster` or `ns/NAME`.
+    pub scope: String,
+    /// `suspect` or `back`.
+    pub state: String,
+    /// Why.
+    pub reason: String,
+    /// Since when, milliseconds since the Unix epoch.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub since: u64,
+    /// For which generation testimony is awaited.
+    #[schema(value_type = Object)]
+    pub generation: Generation,
+    /// Regions that have not testified yet.
+    pub waiting_for: Vec<String>,
+}
+
+/// `POST /v1/quarantines/{namespace}/lift`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lift {
+    /// For each silent region, an ordinal below which everything it ever held lies.
+    #[serde(with = "crate::link::bounds")]
+    #[schema(value_type = Object)]
+    pub bounds: BTreeMap<Name, u64>,
+    /// That the old store and its authorities are stopped. Nothing but you can know it.
+    pub old_store_stopped: bool,
+    /// Why, for the audit.
+    pub reason: String,
+}

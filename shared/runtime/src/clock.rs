@@ -1,0 +1,124 @@
+//! The only file that reads clocks.
+//!
+//! Purpose: time is handed to everything else as an argument. Invariant: the monotonic reading
+//! never falls within a process and never leaves it; the wall reading may do anything. Absent on
+//! purpose: timers, and any rule about what time means (that is core's).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Now {
+    /// Milliseconds since 1970, as the machine believes.
+    pub wall_ms: u64,
+    /// Milliseconds since some moment of this process; never falls.
+    pub mono_ms: u64,
+}
+
+/// Where time comes from.
+pub trait Clock: Send + Sync {
+    /// Reads both clocks.
+    fn now(&self) -> Now;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+    fn now(&self) -> Now {
+        let origin = *ORIGIN.get_or_init(Instant::now);
+        Now {
+            // A clock before 1970 reads as 1970: the rules treat it as a clock that went back.
+            wall_ms: millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            mono_ms: millis(origin.elapsed()),
+        }
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A clock that stands where it was put; for tests. Clones share the hands.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    hands: Arc<(AtomicU64, AtomicU64)>,
+}
+
+impl ManualClock {
+    /// A clock at these readings.
+    #[must_use]
+    pub fn new(now: Now) -> Self {
+        let clock = Self::default();
+        clock.set_wall(now.wall_ms);
+        clock.hands.1.store(now.mono_ms, Ordering::SeqCst);
+        clock
+    }
+
+    /// Puts the wall clock anywhere, back included.
+    pub fn set_wall(&self, wall_ms: u64) {
+        self.hands.0.store(wall_ms, Ordering::SeqCst);
+    }
+
+    /// Lets time pass on both clocks.
+    pub fn advance(&self, ms: u64) {
+        self.hands.0.fetch_add(ms, Ordering::SeqCst);
+        self.hands.1.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Now {
+        Now {
+            wall_ms: self.hands.0.load(Ordering::SeqCst),
+            mono_ms: self.hands.1.load(Ordering::SeqCst),
+        }
+    }
+}
+
+/// Measures how long something took, for metrics and logs only: no rule may depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts it.
+    #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+    #[must_use]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Seconds since the start.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_monotonic_reading_never_falls() {
+        let first = SystemClock.now();
+        let second = SystemClock.now();
+        assert!(second.mono_ms >= first.mono_ms);
+        assert!(first.wall_ms > 1_600_000_000_000);
+    }
+
+    #[test]
+    fn a_manual_clock_jumps_back_on_the_wall_alone() {
+        let clock = ManualClock::new(Now { wall_ms: 1_000, mono_ms: 50 });
+        let other = clock.clone();
+        clock.advance(10);
+        other.set_wall(7);
+        assert_eq!(clock.now(), Now { wall_ms: 7, mono_ms: 60 });
+    }
+}

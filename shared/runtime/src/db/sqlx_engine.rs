@@ -1,0 +1,447 @@
+//! SQLite and PostgreSQL behind the door, through sqlx's `Any` driver.
+//!
+//! Purpose: one SQL text (`$1` to `$n`, BIGINT and TEXT) on both. Invariants: BEGIN, COMMIT and
+//! ROLLBACK are ours, never the driver's guard (its dropped future leaves a pooled connection inside
+//! a transaction); a connection goes back to its pool only after a COMMIT or ROLLBACK that the server
+//! answered, any other is closed; a second fence rolls back before a connection is lent. SQLite has
+//! one writing connection, so that units queue fairly instead of polling for the lock, and a few
+//! that may only read. Waits on a server are bounded on our side too, and a connection whose wait
+//! was cut is closed. Absent on purpose: autocommit, savepoints, LISTEN, any other type of column.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::any::{Any, AnyPoolOptions, AnyRow, AnyTypeInfoKind};
+use sqlx::pool::PoolConnection;
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor, Row as _, ValueRef as _};
+
+use super::Db;
+use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode};
+use super::error::DbError;
+use super::sqlx_classify::{classify, classify_commit};
+use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres};
+use super::value::{Row, Value};
+
+/// How to open a store.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// Connections to a PostgreSQL server, or reading connections of an SQLite file.
+    pub max_connections: u32,
+    /// How long a unit waits for a connection.
+    pub acquire_timeout: Duration,
+    /// How long one statement of a server may take on our side (above its own `statement_timeout`).
+    pub statement_timeout: Duration,
+    /// How long a COMMIT may wait (for synchronous standbys) before its outcome counts as unknown.
+    pub commit_timeout: Duration,
+    /// The negative control of power-cut tests: a whole `PRAGMA synchronous=...` statement that
+    /// weakens SQLite. Ids WILL repeat after a power cut.
+    pub weaken_sqlite_synchronous: Option<&'static str>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            max_connections: 8,
+            acquire_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(12),
+            commit_timeout: Duration::from_secs(12),
+            weaken_sqlite_synchronous: None,
+        }
+    }
+}
+
+/// Every how many writing commits the SQLite log is copied into the file.
+const COMMITS_PER_CHECKPOINT: u32 = 500;
+
+const PG_IDENTITY: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()), \
+    CASE WHEN pg_is_in_recovery() THEN '' \
+         ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END, \
+    pg_postmaster_start_time()::text, \
+    CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END::bigint";
+
+/// Opens a store: `sqlite://PATH` or `postgres://...`.
+///
+/// # Errors
+/// [`DbError::Unavailable`] when it cannot be reached, [`DbError::Other`] naming the setting when
+/// the server or file is too weak to promise anything.
+pub async fn connect(url: &str, options: ConnectOptions) -> Result<Db, DbError> {
+    Ok(Db::new(Arc::new(SqlxEngine::open(url, options).await?)))
+}
+
+/// The file that was opened, and what `stat` said then.
+struct SqliteFile {
+    path: PathBuf,
+    device_inode: (u64, u64),
+}
+
+impl SqliteFile {
+    fn stat(path: &PathBuf) -> Result<(u64, u64), DbError> {
+        let meta = std::fs::metadata(path)
+            .map_err(|error| DbError::Unavailable(format!("{}: {error}", path.display())))?;
+        Ok((meta.dev(), meta.ino()))
+    }
+
+    /// SQLite would go on writing to a file that was moved away or replaced, and all of it would be
+    /// gone after the next start.
+    fn unchanged(&self) -> Result<(), DbError> {
+        if Self::stat(&self.path)? == self.device_inode {
+            return Ok(());
+        }
+        Err(DbError::Unavailable(format!(
+            "{} was replaced while it was open: restart this process",
+            self.path.display()
+        )))
+    }
+}
+
+struct SqlxEngine {
+    kind: EngineKind,
+    writers: AnyPool,
+    readers: AnyPool,
+    file: Option<SqliteFile>,
+    options: ConnectOptions,
+    commits: Arc<AtomicU32>,
+}
+
+impl SqlxEngine {
+    async fn open(url: &str, options: ConnectOptions) -> Result<Self, DbError> {
+        sqlx::any::install_default_drivers();
+        let (kind, full) = parse_url(url)?;
+        if let Some(level) = options.weaken_sqlite_synchronous {
+            tracing::warn!(level, "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut");
+        }
+        let setup = Setup {
+            kind,
+            read_only: false,
+            weak_synchronous: options.weaken_sqlite_synchronous,
+        };
+        let writers = pool(&full, setup, &options, kind).await?;
+        let readers = match kind {
+            EngineKind::Sqlite => pool(&full, Setup { read_only: true, ..setup }, &options, kind).await?,
+            EngineKind::Postgres => writers.clone(),
+        };
+        let engine = Self {
+            kind,
+            file: None,
+            writers,
+            readers,
+            options,
+            commits: Arc::new(AtomicU32::new(0)),
+        };
+        match kind {
+            EngineKind::Sqlite => engine.with_file().await,
+            EngineKind::Postgres => {
+                let mut conn = engine.acquire(Mode::Write).await?;
+                refuse_weak_postgres(&mut conn).await?;
+                drop(conn);
+                Ok(engine)
+            }
+        }
+    }
+
+    /// Asks SQLite itself which file it opened.
+    async fn with_file(mut self) -> Result<Self, DbError> {
+        let mut conn = self.acquire(Mode::Read).await?;
+        let row = conn
+            .fetch_one("SELECT file FROM pragma_database_list WHERE name = 'main'")
+            .await
+            .map_err(|error| classify(self.kind, &error))?;
+        let path: String = row.try_get(0).map_err(|error| classify(self.kind, &error))?;
+        drop(conn);
+        let path = PathBuf::from(path);
+        self.file = Some(SqliteFile { device_inode: SqliteFile::stat(&path)?, path });
+        Ok(self)
+    }
+
+    async fn acquire(&self, mode: Mode) -> Result<PoolConnection<Any>, DbError> {
+        let pool = match mode {
+            Mode::Read => &self.readers,
+            Mode::Write => &self.writers,
+        };
+        pool.acquire().await.map_err(|error| classify(self.kind, &error))
+    }
+
+    fn begin_sql(&self, mode: Mode) -> &'static [&'static str] {
+        match (self.kind, mode) {
+            (EngineKind::Sqlite, Mode::Write) => &["BEGIN IMMEDIATE"],
+            (EngineKind::Sqlite, Mode::Read) => &["BEGIN"],
+            (EngineKind::Postgres, Mode::Write) => &[
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+                "SET LOCAL synchronous_commit = on",
+            ],
+            (EngineKind::Postgres, Mode::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
+        }
+    }
+}
+
+async fn pool(
+    url: &str,
+    setup: Setup,
+    options: &ConnectOptions,
+    kind: EngineKind,
+) -> Result<AnyPool, DbError> {
+    let explain = |error: sqlx::Error| match classify(kind, &error) {
+        DbError::Other(text) => DbError::Other(redact(url, &text)),
+        DbError::Unavailable(text) => DbError::Unavailable(redact(url, &text)),
+        other => other,
+    };
+    let parsed = url.parse::<sqlx::any::AnyConnectOptions>().map_err(explain)?;
+    let parsed = parsed.disable_statement_logging();
+    let embedded = kind == EngineKind::Sqlite;
+    let single_writer = embedded && !setup.read_only;
+    let pool = AnyPoolOptions::new()
+        .max_connections(if single_writer { 1 } else { options.max_connections.max(1) })
+        .acquire_timeout(options.acquire_timeout)
+        // The fence below is a round trip already, and finds a dead connection.
+        .test_before_acquire(false)
+        .idle_timeout((!embedded).then_some(Duration::from_secs(600)))
+        .max_lifetime((!embedded).then_some(Duration::from_secs(1800)))
+        .after_connect(move |conn, _| Box::pin(prepare(conn, setup)))
+        .before_acquire(move |conn, _| Box::pin(fence(conn, kind)));
+    // The first connection by hand: the pool would retry a refused setting until its timeout and
+    // then tell only of the timeout.
+    let first = async {
+        let mut conn = AnyConnection::connect_with(&parsed).await?;
+        let result = prepare(&mut conn, setup).await;
+        conn.close().await.ok();
+        result
+    };
+    tokio::time::timeout(options.acquire_timeout, first)
+        .await
+        .map_err(|_| DbError::Unavailable("no answer while connecting".into()))?
+        .map_err(explain)?;
+    pool.connect_with(parsed).await.map_err(explain)
+}
+
+/// The second fence: whatever an earlier borrower left open is rolled back before the connection
+/// is lent again. On SQLite a ROLLBACK that succeeds means that there was something: close it.
+async fn fence(conn: &mut AnyConnection, kind: EngineKind) -> Result<bool, sqlx::Error> {
+    match (kind, conn.execute("ROLLBACK").await) {
+        (EngineKind::Sqlite, Ok(_)) => Ok(false),
+        (EngineKind::Sqlite, Err(sqlx::Error::Database(_))) | (EngineKind::Postgres, Ok(_)) => Ok(true),
+        (_, Err(error)) => Err(error),
+    }
+}
+
+#[async_trait]
+impl Engine for SqlxEngine {
+    async fn begin(&self, mode: Mode) -> Result<Box<dyn EngineTx>, DbError> {
+        if let Some(file) = &self.file {
+            file.unchanged()?;
+        }
+        let conn = self.acquire(mode).await?;
+        let mut tx = SqlxTx {
+            kind: self.kind,
+            conn: Some(conn),
+            options: self.options,
+            commits: (mode == Mode::Write && self.kind == EngineKind::Sqlite)
+                .then(|| Arc::clone(&self.commits)),
+        };
+        for sql in self.begin_sql(mode) {
+            tx.run(sql).await?;
+        }
+        Ok(Box::new(tx))
+    }
+
+    fn kind(&self) -> EngineKind {
+        self.kind
+    }
+
+    fn detaches(&self) -> bool {
+        true
+    }
+
+    async fn identity(&self) -> Result<Identity, DbError> {
+        if let Some(file) = &self.file {
+            let (device, inode) = SqliteFile::stat(&file.path)?;
+            return Ok(Identity { system: format!("{device}:{inode}"), ..Identity::default() });
+        }
+        let mut tx = self.begin(Mode::Read).await?;
+        let result = tx.query(PG_IDENTITY, &[]).await;
+        tx.rollback().await;
+        let rows = match result {
+            // A PostgreSQL-wire engine without these views (or without the right to read them).
+            Err(DbError::Other(text)) => {
+                tracing::debug!(text, "the store tells no identity");
+                return Ok(Identity::default());
+            }
+            other => other?,
+        };
+        let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
+        Ok(Identity {
+            system: row.text(0)?.to_owned(),
+            timeline: row.text(1)?.to_owned(),
+            started: row.text(2)?.to_owned(),
+            in_recovery: row.bool(3)?,
+        })
+    }
+}
+
+struct SqlxTx {
+    kind: EngineKind,
+    /// None once the connection went back to its pool, cleanly.
+    conn: Option<PoolConnection<Any>>,
+    options: ConnectOptions,
+    commits: Option<Arc<AtomicU32>>,
+}
+
+impl Drop for SqlxTx {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            // Not finished cleanly: closed, which rolls back, and never pooled.
+            drop(conn.detach());
+        }
+    }
+}
+
+impl SqlxTx {
+    fn conn(&mut self) -> Result<&mut PoolConnection<Any>, DbError> {
+        self.conn
+            .as_mut()
+            .ok_or_else(|| DbError::Unavailable("the connection was lost within this unit".into()))
+    }
+
+    /// Awaits `work` on the connection, bounded for servers. Cutting it off leaves the protocol in
+    /// an unknown place, so the connection is closed then.
+    async fn bounded<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut AnyConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<Result<T, sqlx::Error>, DbError> {
+        let kind = self.kind;
+        let conn = self.conn()?;
+        if kind == EngineKind::Sqlite {
+            return Ok(work(conn).await);
+        }
+        match tokio::time::timeout(limit, work(conn)).await {
+            Ok(result) => Ok(result),
+            Err(_) => {
+                if let Some(conn) = self.conn.take() {
+                    drop(conn.detach());
+                }
+                Err(DbError::Unavailable(format!("no answer from the store within {limit:?}")))
+            }
+        }
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
+        let (kind, limit) = (self.kind, self.options.statement_timeout);
+        self.bounded(limit, async |conn| conn.execute(sql).await.map(|_| ()))
+            .await?
+            .map_err(|error| classify(kind, &error))
+    }
+
+    async fn rows(&mut self, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
+        let (kind, limit) = (self.kind, self.options.statement_timeout);
+        let rows = self
+            .bounded(limit, async |conn| bind(sql, args).fetch_all(conn).await)
+            .await?
+            .map_err(|error| classify(kind, &error))?;
+        rows.iter().map(|row| read_row(sql, row)).collect()
+    }
+
+    async fn finish(&mut self) -> Result<(), DbError> {
+        let (kind, limit) = (self.kind, self.options.commit_timeout);
+        self.bounded(limit, async |conn| conn.execute("COMMIT").await.map(|_| ()))
+            .await
+            .map_err(|error| DbError::Indeterminate(error.to_string()))?
+            .map_err(|error| classify_commit(kind, &error))?;
+        self.checkpoint().await;
+        Ok(())
+    }
+
+    /// Copies SQLite's log into the file now and then. A failed fsync in it stops the process (see
+    /// the classification); anything else only means that the log grows until the next time.
+    async fn checkpoint(&mut self) {
+        let Some(commits) = &self.commits else { return };
+        if commits.fetch_add(1, Ordering::Relaxed) % COMMITS_PER_CHECKPOINT != COMMITS_PER_CHECKPOINT - 1 {
+            return;
+        }
+        if let Err(error) = self.run("PRAGMA wal_checkpoint(PASSIVE)").await {
+            tracing::warn!(%error, "the SQLite log could not be copied into the file");
+        }
+    }
+}
+
+#[async_trait]
+impl EngineTx for SqlxTx {
+    async fn execute(&mut self, sql: &'static str, args: &[Value]) -> Result<u64, DbError> {
+        let (kind, limit) = (self.kind, self.options.statement_timeout);
+        self.bounded(limit, async |conn| bind(sql, args).execute(conn).await)
+            .await?
+            .map(|done| done.rows_affected())
+            .map_err(|error| classify(kind, &error))
+    }
+
+    async fn query(&mut self, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
+        self.rows(sql, args).await
+    }
+
+    async fn commit(mut self: Box<Self>) -> Result<(), DbError> {
+        self.finish().await?;
+        // Clean: back to the pool.
+        drop(self.conn.take());
+        Ok(())
+    }
+
+    async fn commit_then(
+        mut self: Box<Self>,
+        sql: &'static str,
+    ) -> Result<Result<Vec<Row>, DbError>, DbError> {
+        self.finish().await?;
+        let rows = self.rows(sql, &[]).await;
+        if rows.is_ok() {
+            drop(self.conn.take());
+        }
+        Ok(rows)
+    }
+
+    async fn rollback(mut self: Box<Self>) {
+        // Unanswered: dropped with the connection still inside, which closes it.
+        if self.run("ROLLBACK").await.is_ok() {
+            drop(self.conn.take());
+        }
+    }
+}
+
+fn bind(
+    sql: &'static str,
+    args: &[Value],
+) -> sqlx::query::Query<'static, Any, sqlx::any::AnyArguments> {
+    let mut query = sqlx::query(sql);
+    for arg in args {
+        query = match arg {
+            Value::Int(value) => query.bind(*value),
+            Value::Text(value) => query.bind(value.clone()),
+            Value::NullInt => query.bind(None::<i64>),
+            Value::NullText => query.bind(None::<String>),
+        };
+    }
+    query
+}
+
+fn read_row(sql: &'static str, row: &AnyRow) -> Result<Row, DbError> {
+    let corrupt = |error: sqlx::Error| DbError::Corrupt(format!("{error}: {sql}"));
+    let mut columns = Vec::with_capacity(row.len());
+    for index in 0..row.len() {
+        let value = row.try_get_raw(index).map_err(corrupt)?;
+        let kind = value.type_info().kind();
+        columns.push(match kind {
+            _ if value.is_null() => Value::NullText,
+            AnyTypeInfoKind::SmallInt | AnyTypeInfoKind::Integer | AnyTypeInfoKind::BigInt => {
+                Value::Int(row.try_get(index).map_err(corrupt)?)
+            }
+            AnyTypeInfoKind::Text => Value::Text(row.try_get(index).map_err(corrupt)?),
+            _ => {
+                return Err(DbError::Corrupt(format!(
+                    "column {index} is neither BIGINT nor TEXT ({kind:?}): {sql}"
+                )));
+            }
+        });
+    }
+    Ok(Row::new(sql, columns))
+}
