@@ -305,8 +305,11 @@ pub struct QuarantineView<'a> {
     pub testimony: &'a BTreeMap<RegionId, Testimony>,
     /// Bounds that an operator stated for silent regions, for this generation.
     pub stated: &'a BTreeMap<RegionId, BTreeMap<Name, u64>>,
-    /// Regions whose roster entry was confirmed by the store itself to hold nothing are not asked.
+    /// Whether the witness names the roster: only then can it be raised to alone.
     pub witness_has_marks: bool,
+    /// Whether an operator vouched that the old store is stopped, a request deadline ago. Needed for
+    /// stated bounds, and enough by itself only where no region ever spoke.
+    pub overruled: bool,
 }
 
 /// How a quarantine stands.
@@ -361,11 +364,10 @@ pub fn exit(view: &QuarantineView<'_>) -> Exit {
             silent.push(name.clone());
         }
     }
-    match (asked, silent.is_empty(), stated) {
-        (0, _, _) | (_, false, _) => Exit::Waiting { silent },
-        (_, true, false) => Exit::ByTestimony,
-        (_, true, true) => Exit::ByOperator,
+    if !silent.is_empty() || (asked == 0 && !view.overruled) {
+        return Exit::Waiting { silent };
     }
+    if stated || asked == 0 { Exit::ByOperator } else { Exit::ByTestimony }
 }
 
 /// Where a scope must be raised to: the highest of everything that anybody knows.

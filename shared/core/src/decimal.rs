@@ -24,8 +24,7 @@ use serde::de::{Deserializer, Visitor};
 const MAX_LEN: usize = 20;
 
 /// What a reader is told to send; also the text of the error for a JSON number.
-const EXPECTED: &str =
-    "a decimal string such as \"42\" (send a decimal string, not a number, so that no digit is lost)";
+const EXPECTED: &str = "a decimal string such as \"42\" (send a decimal string, not a number, so that no digit is lost)";
 
 /// Why a text is not the one spelling of a number.
 #[derive(Clone, Eq, PartialEq, Debug, thiserror::Error)]
@@ -183,7 +182,9 @@ pub mod optional {
     ///
     /// # Errors
     /// When the input is neither.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
         deserializer.deserialize_option(StrictOption(parse_unsigned))
     }
 }
@@ -208,7 +209,9 @@ pub mod optional_signed {
     ///
     /// # Errors
     /// When the input is neither.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<i64>, D::Error> {
         deserializer.deserialize_option(StrictOption(parse_signed))
     }
 }
@@ -237,7 +240,11 @@ mod tests {
             "", "-", "+1", " 1", "1 ", "01", "00", "-0", "-01", "1_000", "1e3", "1.0", "0x1", "١",
         ] {
             assert_eq!(parse_signed(text), Err(DecimalError::Spelling), "{text:?}");
-            assert_eq!(parse_unsigned(text), Err(DecimalError::Spelling), "{text:?}");
+            assert_eq!(
+                parse_unsigned(text),
+                Err(DecimalError::Spelling),
+                "{text:?}"
+            );
         }
         assert_eq!(parse_unsigned("-1"), Err(DecimalError::Spelling));
     }
@@ -249,10 +256,16 @@ mod tests {
         assert_eq!(parse_signed("-9223372036854775808"), Ok(i64::MIN));
         assert_eq!(parse_signed("9223372036854775807"), Ok(i64::MAX));
         for text in ["18446744073709551616", &"9".repeat(400)] {
-            assert!(matches!(parse_unsigned(text), Err(DecimalError::OutOfBounds { .. })));
+            assert!(matches!(
+                parse_unsigned(text),
+                Err(DecimalError::OutOfBounds { .. })
+            ));
         }
         for text in ["9223372036854775808", "-9223372036854775809"] {
-            assert!(matches!(parse_signed(text), Err(DecimalError::OutOfBounds { .. })));
+            assert!(matches!(
+                parse_signed(text),
+                Err(DecimalError::OutOfBounds { .. })
+            ));
         }
     }
 

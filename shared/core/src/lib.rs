@@ -28,7 +28,7 @@ pub mod plan;
 pub mod pool;
 pub mod principal;
 pub mod range;
-// pub mod refill;
+pub mod refill;
 pub mod registry;
 pub mod roster;
 pub mod segment;

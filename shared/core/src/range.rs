@@ -187,9 +187,8 @@ mod tests {
         let near = (0u64..40, 1u64..20);
         let far = (MAX_ORDINAL - 60..MAX_ORDINAL - 20, 1u64..21);
         let any = (0u64..MAX_ORDINAL, 1u64..=MAX_ORDINAL);
-        prop_oneof![near, far, any].prop_map(|(lo, n)| {
-            Range::new(lo, lo.saturating_add(n).min(MAX_ORDINAL)).unwrap()
-        })
+        prop_oneof![near, far, any]
+            .prop_map(|(lo, n)| Range::new(lo, lo.saturating_add(n).min(MAX_ORDINAL)).unwrap())
     }
 
     #[test]

@@ -261,7 +261,12 @@ impl Roster {
 
     /// Takes every entry of `entries` that is newer. Returns whether something changed.
     pub fn unite_all(&mut self, entries: impl IntoIterator<Item = Entry>) -> bool {
-        entries.into_iter().fold(false, |changed, entry| self.unite(entry) || changed)
+        let mut changed = false;
+        for entry in entries {
+            // Every entry is taken, also after the first change: `any` would stop there.
+            changed |= self.unite(entry);
+        }
+        changed
     }
 }
 

@@ -19,7 +19,7 @@
 //! `cursor`; only the holder of the mutex sets it, or writes `end`. A *switch* makes the standby active. It
 //! happens only when `cursor >= end`, which once true stays true until then, and it writes
 //!
-//! `cursor.swap(lo)`, then `end = hi` (Release).
+//! `cursor.swap(lo)` (Release), then `end = hi` (Release).
 //!
 //! (A plain store would do. With a swap every write of `cursor` is a read-modify-write, so that each names
 //! the one before it; model checkers that do not order a racing store among the adds need that.)
@@ -29,7 +29,7 @@
 //!
 //! # One at a time: `next`
 //!
-//! `e = end` (Acquire), then `o = cursor.fetch_add(1)`; `o` is issued iff `o < e`. Why that is right:
+//! `e = end` (Acquire), then `o = cursor.fetch_add(1)` (Acquire); `o` is issued iff `o < e`. Why that is right:
 //!
 //! - Let `e` be the end of turn k. Reading it acquires turn k's swap of `cursor`, so the add comes after
 //!   that swap, in turn k or in a later one. (With the two writes the other way round, a thread that has
@@ -43,8 +43,9 @@
 //! - Wrap: ends are below 2^63, so the adds of dry callers would need 2^63 more: centuries.
 //! - Order: if one call happened before another, its add comes first in the modification order. In one turn
 //!   that means smaller; in an earlier turn too, as segments ascend.
-//! - The add is Relaxed: all that is needed of it is its place in the modification order of `cursor`, and
-//!   the Acquire before it keeps it after the swap that `e` came with.
+//! - Nothing above needs more of the add than its place in the modification order of `cursor`. It is Acquire
+//!   for the bound on the gap: an add that lands in turn j acquires its swap, and with it that a standby was
+//!   there, so that the thread cannot take a stale look, think it is dry, and come back to lose another.
 //!
 //! # Many at a time: `next_n`
 //!
@@ -129,7 +130,7 @@ impl Left {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Hot {
-    /// The next ordinal; at or above `end` when used up; at or above `CLOSED` when closed.
+    /// The next ordinal; at or above `end` when used up, and from `CLOSED` up when closed.
     cursor: AtomicU64,
     /// One past the last ordinal of the active segment.
     end: AtomicU64,
@@ -180,7 +181,7 @@ impl Cursor {
         loop {
             // This order; see the module.
             let end = self.hot.end.load(Acquire);
-            let ordinal = self.hot.cursor.fetch_add(1, Relaxed);
+            let ordinal = self.hot.cursor.fetch_add(1, Acquire);
             if ordinal < end {
                 return Some(ordinal);
             }
@@ -200,7 +201,12 @@ impl Cursor {
             let lo = self.hot.cursor.load(Relaxed);
             if let Some(taken) = Range::starting_at(lo, max, end) {
                 let hi = taken.hi();
-                if self.hot.cursor.compare_exchange_weak(lo, hi, Relaxed, Relaxed).is_ok() {
+                if self
+                    .hot
+                    .cursor
+                    .compare_exchange_weak(lo, hi, Relaxed, Relaxed)
+                    .is_ok()
+                {
                     return Some(taken);
                 }
             } else if let After::Dry = self.after(end) {
@@ -253,7 +259,7 @@ impl Cursor {
 
     /// Whether `close` was called.
     pub fn is_closed(&self) -> bool {
-        self.hot.cursor.load(Relaxed) >= CLOSED
+        self.lock().closed
     }
 
     /// End of the highest segment that was ever installed; a segment must not begin below it.
@@ -297,7 +303,7 @@ impl Cursor {
         };
         self.active_len.store(segment.len(), Relaxed);
         // This order; see the module.
-        self.hot.cursor.swap(segment.lo(), Relaxed);
+        self.hot.cursor.swap(segment.lo(), Release);
         self.hot.end.store(segment.hi(), Release);
         self.standby_len.store(0, Release);
     }
@@ -305,5 +311,138 @@ impl Cursor {
     /// The critical sections do not panic, so a poisoned mutex cannot guard a half-made change.
     fn lock(&self) -> MutexGuard<'_, Cold> {
         self.cold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(lo: u64, hi: u64) -> Range {
+        Range::new(lo, hi).unwrap()
+    }
+
+    #[test]
+    fn nothing_installed_is_dry() {
+        let cursor = Cursor::new();
+        assert_eq!((cursor.next(), cursor.next_n(5)), (None, None));
+        assert_eq!(cursor.left(), Left::default());
+        assert_eq!(cursor.close(), Unissued::default());
+    }
+
+    #[test]
+    fn a_segment_is_installed_once_and_only_upwards() {
+        let cursor = Cursor::new();
+        cursor.install(range(10, 20)).unwrap();
+        for (lo, hi) in [(10, 20), (0, 10), (19, 30)] {
+            let error = cursor.install(range(lo, hi)).unwrap_err();
+            assert!(matches!(
+                error,
+                InstallError::NotAscending { floor: 20, .. }
+            ));
+        }
+        cursor.install(range(20, 21)).unwrap();
+        assert_eq!(cursor.install(range(30, 40)), Err(InstallError::Occupied));
+        assert_eq!(cursor.floor(), 21);
+    }
+
+    #[test]
+    fn after_close_nothing_is_issued_or_installed() {
+        let cursor = Cursor::new();
+        cursor.install(range(0, 10)).unwrap();
+        cursor.install(range(20, 30)).unwrap();
+        assert_eq!(cursor.next_n(4), Some(range(0, 4)));
+        let tail = Some(range(4, 10));
+        let standby = Some(range(20, 30));
+        assert_eq!(cursor.close(), Unissued { tail, standby });
+        assert_eq!((cursor.next(), cursor.next_n(1)), (None, None));
+        assert_eq!(cursor.install(range(40, 50)), Err(InstallError::Closed));
+        assert_eq!(cursor.close(), Unissued::default());
+        assert!(cursor.is_closed());
+        assert_eq!(cursor.left().total(), 0);
+    }
+
+    #[test]
+    fn the_last_ordinal_of_the_line() {
+        let cursor = Cursor::new();
+        let end = crate::range::MAX_ORDINAL;
+        cursor.install(range(end - 2, end)).unwrap();
+        assert_eq!(cursor.next_n(u64::MAX), Some(range(end - 2, end)));
+        for _ in 0..1_000 {
+            assert_eq!(cursor.next(), None);
+        }
+        assert!(!cursor.is_closed());
+        assert_eq!(cursor.close(), Unissued::default());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Next,
+        NextN(u64),
+        Install(u64, u64),
+        Close,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            20 => Just(Step::Next),
+            10 => (0u64..9).prop_map(Step::NextN),
+            8 => (0u64..4, 1u64..12).prop_map(|(skip, len)| Step::Install(skip, len)),
+            1 => Just(Step::Close),
+        ];
+        prop::collection::vec(step, 0..120)
+    }
+
+    proptest! {
+        /// Alone, the cursor is two queues of ordinals, and loses nothing.
+        #[test]
+        fn alone_it_is_two_queues(steps in steps()) {
+            let cursor = Cursor::new();
+            let (mut active, mut standby, mut floor) = (None::<Range>, None::<Range>, 0);
+            let mut closed = false;
+            for step in steps {
+                if active.is_none() && !matches!(step, Step::Close | Step::NextN(0)) {
+                    active = standby.take();
+                }
+                match step {
+                    Step::Next => {
+                        let front = active.map(|a| a.take_front(NonZeroU64::MIN));
+                        prop_assert_eq!(cursor.next(), front.map(|(f, _)| f.lo()));
+                        active = front.and_then(|(_, rest)| rest);
+                    }
+                    Step::NextN(n) => match NonZeroU64::new(n) {
+                        None => prop_assert_eq!(cursor.next_n(n), None),
+                        Some(n) => {
+                            let front = active.map(|a| a.take_front(n));
+                            prop_assert_eq!(cursor.next_n(n.get()), front.map(|(f, _)| f));
+                            active = front.and_then(|(_, rest)| rest);
+                        }
+                    },
+                    Step::Install(skip, len) => {
+                        let segment = range(floor + skip, floor + skip + len);
+                        let expected = if closed {
+                            Err(InstallError::Closed)
+                        } else if standby.is_some() {
+                            Err(InstallError::Occupied)
+                        } else {
+                            Ok(())
+                        };
+                        prop_assert_eq!(cursor.install(segment), expected);
+                        if expected.is_ok() {
+                            floor = segment.hi();
+                            if active.is_none() { active = Some(segment) } else { standby = Some(segment) }
+                        }
+                    }
+                    Step::Close => {
+                        let left = Unissued { tail: active.take(), standby: standby.take() };
+                        prop_assert_eq!(cursor.close(), left);
+                        closed = true;
+                    }
+                }
+                let total = active.map_or(0, |a| a.len()) + standby.map_or(0, |s| s.len());
+                prop_assert_eq!(cursor.left().total(), total);
+            }
+        }
     }
 }

@@ -136,9 +136,11 @@ impl TryFrom<Wire> for Sequence {
     type Error = SequenceError;
 
     fn try_from(wire: Wire) -> Result<Sequence, SequenceError> {
-        let start = wire
-            .start
-            .unwrap_or(if wire.increment < 0 { wire.max } else { wire.min });
+        let start = wire.start.unwrap_or(if wire.increment < 0 {
+            wire.max
+        } else {
+            wire.min
+        });
         Sequence::new(start, wire.increment, wire.min, wire.max)
     }
 }

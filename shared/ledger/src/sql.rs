@@ -411,6 +411,25 @@ pub async fn roster_put(tx: &mut Tx, was: Option<(Generation, u64)>, entry: &Ent
     if changed == 1 { Ok(()) } else { Err(DbError::Conflict) }
 }
 
+/// Holds an entry's row until the commit, as it was read: nobody changes it in between.
+///
+/// # Errors
+/// `Conflict` where somebody changed it.
+pub async fn roster_touch(tx: &mut Tx, entry: &Entry) -> Result<(), DbError> {
+    let held = tx
+        .execute(
+            "UPDATE roster SET seq = seq WHERE kind = $1 AND name = $2 AND generation = $3 AND seq = $4",
+            &[
+                entry.body.kind().as_str().into(),
+                entry.name.as_str().into(),
+                entry.generation.to_sql().into(),
+                Value::int(entry.seq)?,
+            ],
+        )
+        .await?;
+    if held == 1 { Ok(()) } else { Err(DbError::Conflict) }
+}
+
 /// Unites entries into the stored roster, newest row each. Returns whether something changed.
 ///
 /// # Errors

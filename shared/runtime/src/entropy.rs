@@ -42,11 +42,16 @@ impl Entropy for SystemEntropy {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "this file is where randomness is drawn")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this file is where randomness is drawn"
+)]
 fn draw<const N: usize>() -> [u8; N] {
     let mut bytes = [0_u8; N];
     if let Err(error) = getrandom::fill(&mut bytes) {
-        eprintln!("cadastre: the operating system gives no entropy ({error}); stopping, because ids made without it could repeat");
+        eprintln!(
+            "cadastre: the operating system gives no entropy ({error}); stopping, because ids made without it could repeat"
+        );
         std::process::abort();
     }
     bytes

@@ -200,7 +200,9 @@ impl Definition {
     /// The value of an ordinal; `None` at or above the capacity.
     pub fn value_at(&self, ordinal: u64) -> Option<i64> {
         let version = self.version_of(ordinal);
-        version.sequence.value_at(ordinal.checked_sub(version.from)?)
+        version
+            .sequence
+            .value_at(ordinal.checked_sub(version.from)?)
     }
 
     /// The values of a range's first and last ordinal; `None` unless all of it has values and lies within
@@ -217,7 +219,9 @@ impl Definition {
     pub fn origin_ordinals(&self, value: i64) -> Vec<u64> {
         self.versions()
             .filter_map(|version| {
-                let ordinal = version.from.checked_add(version.sequence.ordinal_of(value)?)?;
+                let ordinal = version
+                    .from
+                    .checked_add(version.sequence.ordinal_of(value)?)?;
                 (self.version_of(ordinal) == version).then_some(ordinal)
             })
             .collect()

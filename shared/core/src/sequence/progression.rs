@@ -82,8 +82,16 @@ mod tests {
                 let a = progression(min, step, (max - min) / step + 1);
                 let b = progression(max, other, 1);
                 let meets = (max - min) % step == 0;
-                assert_eq!(first_common_value(a, b), meets.then_some(max), "{step} {other}");
-                assert_eq!(first_common_value(b, a), meets.then_some(max), "{step} {other}");
+                assert_eq!(
+                    first_common_value(a, b),
+                    meets.then_some(max),
+                    "{step} {other}"
+                );
+                assert_eq!(
+                    first_common_value(b, a),
+                    meets.then_some(max),
+                    "{step} {other}"
+                );
                 let c = progression(min, other, (max - min) / other + 1);
                 assert_eq!(first_common_value(a, c), Some(min));
             }

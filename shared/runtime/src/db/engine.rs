@@ -77,7 +77,9 @@ pub trait EngineTx: Send {
         sql: &'static str,
     ) -> Result<Result<Vec<Row>, DbError>, DbError> {
         self.commit().await?;
-        Ok(Err(DbError::Other(format!("this engine reads nothing after a commit: {sql}"))))
+        Ok(Err(DbError::Other(format!(
+            "this engine reads nothing after a commit: {sql}"
+        ))))
     }
 
     /// Gives up: nothing is written.

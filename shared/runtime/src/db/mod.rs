@@ -16,6 +16,7 @@ pub mod migrate;
 mod sqlx_classify;
 pub mod sqlx_engine;
 mod sqlx_setup;
+mod sqlx_tx;
 #[cfg(test)]
 mod tests;
 pub mod value;
@@ -38,6 +39,10 @@ use crate::entropy::{Entropy, SystemEntropy};
 const TRIES: u32 = 5;
 /// The first pause between two tries; it doubles, and up to as much again is added at random.
 const FIRST_PAUSE_MS: u64 = 4;
+
+/// After this long a unit is not tried again, whatever is left of its tries (lock and busy waits
+/// are seconds each).
+const PATIENCE_SECONDS: f64 = 3.0;
 
 /// What a job returns: a boxed future that borrows the transaction.
 pub type TxFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -100,7 +105,9 @@ impl Tx {
     pub async fn query_one(&mut self, sql: &'static str, args: &[Value]) -> Result<Row, DbError> {
         match self.query_opt(sql, args).await? {
             Some(row) => Ok(row),
-            None => self.note(Err(DbError::Corrupt(format!("no row where one must be: {sql}")))),
+            None => self.note(Err(DbError::Corrupt(format!(
+                "no row where one must be: {sql}"
+            )))),
         }
     }
 
@@ -146,7 +153,8 @@ impl Db {
     /// [`DbError::Unavailable`] when it cannot be asked.
     pub async fn identity(&self) -> Result<Identity, DbError> {
         let engine = Arc::clone(&self.engine);
-        self.detached(async move { engine.identity().await }).await?
+        self.detached(async move { engine.identity().await })
+            .await?
     }
 
     /// Runs `job` in a transaction that may write. The job may run several times.
@@ -159,7 +167,17 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self.unit(Unit { name, mode: Mode::Write, then: None }, job).await?.0)
+        Ok(self
+            .unit(
+                Unit {
+                    name,
+                    mode: Mode::Write,
+                    then: None,
+                },
+                job,
+            )
+            .await?
+            .0)
     }
 
     /// As [`Self::write`], and once committed runs `then` on the same connection; its rows, or why
@@ -178,7 +196,15 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        self.unit(Unit { name, mode: Mode::Write, then: Some(then) }, job).await
+        self.unit(
+            Unit {
+                name,
+                mode: Mode::Write,
+                then: Some(then),
+            },
+            job,
+        )
+        .await
     }
 
     /// Runs `job` in a transaction that sees one snapshot and may not write.
@@ -191,21 +217,28 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self.unit(Unit { name, mode: Mode::Read, then: None }, job).await?.0)
+        Ok(self
+            .unit(
+                Unit {
+                    name,
+                    mode: Mode::Read,
+                    then: None,
+                },
+                job,
+            )
+            .await?
+            .0)
     }
 
-    async fn unit<T, E, J>(
-        &self,
-        unit: Unit,
-        job: J,
-    ) -> Result<(T, Result<Vec<Row>, DbError>), E>
+    async fn unit<T, E, J>(&self, unit: Unit, job: J) -> Result<(T, Result<Vec<Row>, DbError>), E>
     where
         J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync + 'static,
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
         let engine = Arc::clone(&self.engine);
-        self.detached(async move { run(engine.as_ref(), unit, &job).await }).await?
+        self.detached(async move { run(engine.as_ref(), unit, &job).await })
+            .await?
     }
 
     /// Runs `work` where nobody can cancel it, if the engine asks for that.
@@ -247,7 +280,11 @@ struct Failure<E> {
 impl<E: From<DbError>> Failure<E> {
     fn store(error: DbError) -> Self {
         let (retry, outcome) = (error.is_retryable(), error.outcome());
-        Self { error: error.into(), retry, outcome }
+        Self {
+            error: error.into(),
+            retry,
+            outcome,
+        }
     }
 }
 
@@ -262,15 +299,21 @@ where
     E: From<DbError> + TxError,
 {
     let mut attempt = 1;
+    let whole = Stopwatch::start();
     loop {
         let watch = Stopwatch::start();
         let result = once(engine, unit, job).await;
-        let outcome = result.as_ref().map_or_else(|failure| failure.outcome, |_| "committed");
+        let outcome = result
+            .as_ref()
+            .map_or_else(|failure| failure.outcome, |_| "committed");
         meter(unit.name, outcome, watch.seconds(), attempt);
-        match result {
+        let failure = match result {
             Ok(done) => return Ok(done),
-            Err(failure) if !failure.retry || attempt >= TRIES => return Err(failure.error),
-            Err(_) => {}
+            Err(failure) => failure,
+        };
+        let late = engine.detaches() && whole.seconds() > PATIENCE_SECONDS;
+        if !failure.retry || attempt >= TRIES || late {
+            return Err(failure.error);
         }
         if engine.detaches() {
             tokio::time::sleep(pause(attempt)).await;
@@ -290,7 +333,11 @@ where
     E: From<DbError> + TxError,
 {
     let inner = engine.begin(unit.mode).await.map_err(Failure::store)?;
-    let mut tx = Tx { inner, kind: engine.kind(), failed: None };
+    let mut tx = Tx {
+        inner,
+        kind: engine.kind(),
+        failed: None,
+    };
     let result = job(&mut tx).await;
     let Tx { inner, failed, .. } = tx;
     match (result, failed) {
@@ -310,7 +357,11 @@ where
             let seen = error.db().or(failed.as_ref());
             let retry = seen.is_some_and(DbError::is_retryable);
             let outcome = seen.map_or("refused", DbError::outcome);
-            Err(Failure { error, retry, outcome })
+            Err(Failure {
+                error,
+                retry,
+                outcome,
+            })
         }
     }
 }

@@ -55,7 +55,11 @@ pub(super) fn classify_commit(kind: EngineKind, error: &sqlx::Error) -> DbError 
         }
         _ => false,
     };
-    if definite { ours } else { DbError::Indeterminate(error.to_string()) }
+    if definite {
+        ours
+    } else {
+        DbError::Indeterminate(error.to_string())
+    }
 }
 
 fn sqlite(code: i32, message: &str) -> DbError {
@@ -82,7 +86,10 @@ fn postgres(code: &str, message: &str) -> DbError {
         "25006" => DbError::ReadOnly,
         "57014" | "58030" => DbError::Unavailable(told()),
         "XX001" | "XX002" => DbError::Corrupt(told()),
-        _ if ["08", "28", "3D", "53", "57"].iter().any(|class| code.starts_with(class)) => {
+        _ if ["08", "28", "3D", "53", "57"]
+            .iter()
+            .any(|class| code.starts_with(class)) =>
+        {
             DbError::Unavailable(told())
         }
         _ => DbError::Other(told()),
@@ -120,9 +127,15 @@ mod tests {
     #[test]
     fn a_connection_lost_at_commit_is_indeterminate() {
         let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
-        assert!(matches!(classify(EngineKind::Postgres, &lost()), DbError::Unavailable(_)));
+        assert!(matches!(
+            classify(EngineKind::Postgres, &lost()),
+            DbError::Unavailable(_)
+        ));
         for kind in [EngineKind::Postgres, EngineKind::Sqlite] {
-            assert!(matches!(classify_commit(kind, &lost()), DbError::Indeterminate(_)));
+            assert!(matches!(
+                classify_commit(kind, &lost()),
+                DbError::Indeterminate(_)
+            ));
         }
     }
 }

@@ -11,20 +11,20 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::any::{Any, AnyPoolOptions, AnyRow, AnyTypeInfoKind};
+use sqlx::any::{Any, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
-use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor, Row as _, ValueRef as _};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor, Row as _};
 
 use super::Db;
 use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode};
 use super::error::DbError;
-use super::sqlx_classify::{classify, classify_commit};
+use super::sqlx_classify::classify;
 use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres};
-use super::value::{Row, Value};
+use super::sqlx_tx::SqlxTx;
 
 /// How to open a store.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ pub struct ConnectOptions {
     pub statement_timeout: Duration,
     /// How long a COMMIT may wait (for synchronous standbys) before its outcome counts as unknown.
     pub commit_timeout: Duration,
+    /// Every how many writing commits the SQLite log is copied into the file.
+    pub commits_per_checkpoint: u32,
     /// The negative control of power-cut tests: a whole `PRAGMA synchronous=...` statement that
     /// weakens SQLite. Ids WILL repeat after a power cut.
     pub weaken_sqlite_synchronous: Option<&'static str>,
@@ -49,18 +51,16 @@ impl Default for ConnectOptions {
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(12),
             commit_timeout: Duration::from_secs(12),
+            commits_per_checkpoint: 500,
             weaken_sqlite_synchronous: None,
         }
     }
 }
 
-/// Every how many writing commits the SQLite log is copied into the file.
-const COMMITS_PER_CHECKPOINT: u32 = 500;
-
 const PG_IDENTITY: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()), \
     CASE WHEN pg_is_in_recovery() THEN '' \
          ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END, \
-    pg_postmaster_start_time()::text, \
+    EXTRACT(EPOCH FROM pg_postmaster_start_time())::text, \
     CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END::bigint";
 
 /// Opens a store: `sqlite://PATH` or `postgres://...`.
@@ -98,21 +98,24 @@ impl SqliteFile {
     }
 }
 
-struct SqlxEngine {
+pub(super) struct SqlxEngine {
     kind: EngineKind,
-    writers: AnyPool,
-    readers: AnyPool,
+    pub(super) writers: AnyPool,
+    pub(super) readers: AnyPool,
     file: Option<SqliteFile>,
     options: ConnectOptions,
     commits: Arc<AtomicU32>,
 }
 
 impl SqlxEngine {
-    async fn open(url: &str, options: ConnectOptions) -> Result<Self, DbError> {
+    pub(super) async fn open(url: &str, options: ConnectOptions) -> Result<Self, DbError> {
         sqlx::any::install_default_drivers();
         let (kind, full) = parse_url(url)?;
         if let Some(level) = options.weaken_sqlite_synchronous {
-            tracing::warn!(level, "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut");
+            tracing::warn!(
+                level,
+                "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut"
+            );
         }
         let setup = Setup {
             kind,
@@ -121,7 +124,18 @@ impl SqlxEngine {
         };
         let writers = pool(&full, setup, &options, kind).await?;
         let readers = match kind {
-            EngineKind::Sqlite => pool(&full, Setup { read_only: true, ..setup }, &options, kind).await?,
+            EngineKind::Sqlite => {
+                pool(
+                    &full,
+                    Setup {
+                        read_only: true,
+                        ..setup
+                    },
+                    &options,
+                    kind,
+                )
+                .await?
+            }
             EngineKind::Postgres => writers.clone(),
         };
         let engine = Self {
@@ -150,10 +164,15 @@ impl SqlxEngine {
             .fetch_one("SELECT file FROM pragma_database_list WHERE name = 'main'")
             .await
             .map_err(|error| classify(self.kind, &error))?;
-        let path: String = row.try_get(0).map_err(|error| classify(self.kind, &error))?;
+        let path: String = row
+            .try_get(0)
+            .map_err(|error| classify(self.kind, &error))?;
         drop(conn);
         let path = PathBuf::from(path);
-        self.file = Some(SqliteFile { device_inode: SqliteFile::stat(&path)?, path });
+        self.file = Some(SqliteFile {
+            device_inode: SqliteFile::stat(&path)?,
+            path,
+        });
         Ok(self)
     }
 
@@ -162,7 +181,9 @@ impl SqlxEngine {
             Mode::Read => &self.readers,
             Mode::Write => &self.writers,
         };
-        pool.acquire().await.map_err(|error| classify(self.kind, &error))
+        pool.acquire()
+            .await
+            .map_err(|error| classify(self.kind, &error))
     }
 
     fn begin_sql(&self, mode: Mode) -> &'static [&'static str] {
@@ -173,7 +194,9 @@ impl SqlxEngine {
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
                 "SET LOCAL synchronous_commit = on",
             ],
-            (EngineKind::Postgres, Mode::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
+            (EngineKind::Postgres, Mode::Read) => {
+                &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
+            }
         }
     }
 }
@@ -189,12 +212,18 @@ async fn pool(
         DbError::Unavailable(text) => DbError::Unavailable(redact(url, &text)),
         other => other,
     };
-    let parsed = url.parse::<sqlx::any::AnyConnectOptions>().map_err(explain)?;
+    let parsed = url
+        .parse::<sqlx::any::AnyConnectOptions>()
+        .map_err(explain)?;
     let parsed = parsed.disable_statement_logging();
     let embedded = kind == EngineKind::Sqlite;
     let single_writer = embedded && !setup.read_only;
     let pool = AnyPoolOptions::new()
-        .max_connections(if single_writer { 1 } else { options.max_connections.max(1) })
+        .max_connections(if single_writer {
+            1
+        } else {
+            options.max_connections.max(1)
+        })
         .acquire_timeout(options.acquire_timeout)
         // The fence below is a round trip already, and finds a dead connection.
         .test_before_acquire(false)
@@ -222,7 +251,9 @@ async fn pool(
 async fn fence(conn: &mut AnyConnection, kind: EngineKind) -> Result<bool, sqlx::Error> {
     match (kind, conn.execute("ROLLBACK").await) {
         (EngineKind::Sqlite, Ok(_)) => Ok(false),
-        (EngineKind::Sqlite, Err(sqlx::Error::Database(_))) | (EngineKind::Postgres, Ok(_)) => Ok(true),
+        (EngineKind::Sqlite, Err(sqlx::Error::Database(_))) | (EngineKind::Postgres, Ok(_)) => {
+            Ok(true)
+        }
         (_, Err(error)) => Err(error),
     }
 }
@@ -258,7 +289,10 @@ impl Engine for SqlxEngine {
     async fn identity(&self) -> Result<Identity, DbError> {
         if let Some(file) = &self.file {
             let (device, inode) = SqliteFile::stat(&file.path)?;
-            return Ok(Identity { system: format!("{device}:{inode}"), ..Identity::default() });
+            return Ok(Identity {
+                system: format!("{device}:{inode}"),
+                ..Identity::default()
+            });
         }
         let mut tx = self.begin(Mode::Read).await?;
         let result = tx.query(PG_IDENTITY, &[]).await;
@@ -271,7 +305,9 @@ impl Engine for SqlxEngine {
             }
             other => other?,
         };
-        let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
         Ok(Identity {
             system: row.text(0)?.to_owned(),
             timeline: row.text(1)?.to_owned(),
@@ -279,169 +315,4 @@ impl Engine for SqlxEngine {
             in_recovery: row.bool(3)?,
         })
     }
-}
-
-struct SqlxTx {
-    kind: EngineKind,
-    /// None once the connection went back to its pool, cleanly.
-    conn: Option<PoolConnection<Any>>,
-    options: ConnectOptions,
-    commits: Option<Arc<AtomicU32>>,
-}
-
-impl Drop for SqlxTx {
-    fn drop(&mut self) {
-        if let Some(conn) = self.conn.take() {
-            // Not finished cleanly: closed, which rolls back, and never pooled.
-            drop(conn.detach());
-        }
-    }
-}
-
-impl SqlxTx {
-    fn conn(&mut self) -> Result<&mut PoolConnection<Any>, DbError> {
-        self.conn
-            .as_mut()
-            .ok_or_else(|| DbError::Unavailable("the connection was lost within this unit".into()))
-    }
-
-    /// Awaits `work` on the connection, bounded for servers. Cutting it off leaves the protocol in
-    /// an unknown place, so the connection is closed then.
-    async fn bounded<T>(
-        &mut self,
-        limit: Duration,
-        work: impl AsyncFnOnce(&mut AnyConnection) -> Result<T, sqlx::Error>,
-    ) -> Result<Result<T, sqlx::Error>, DbError> {
-        let kind = self.kind;
-        let conn = self.conn()?;
-        if kind == EngineKind::Sqlite {
-            return Ok(work(conn).await);
-        }
-        match tokio::time::timeout(limit, work(conn)).await {
-            Ok(result) => Ok(result),
-            Err(_) => {
-                if let Some(conn) = self.conn.take() {
-                    drop(conn.detach());
-                }
-                Err(DbError::Unavailable(format!("no answer from the store within {limit:?}")))
-            }
-        }
-    }
-
-    async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
-        let (kind, limit) = (self.kind, self.options.statement_timeout);
-        self.bounded(limit, async |conn| conn.execute(sql).await.map(|_| ()))
-            .await?
-            .map_err(|error| classify(kind, &error))
-    }
-
-    async fn rows(&mut self, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
-        let (kind, limit) = (self.kind, self.options.statement_timeout);
-        let rows = self
-            .bounded(limit, async |conn| bind(sql, args).fetch_all(conn).await)
-            .await?
-            .map_err(|error| classify(kind, &error))?;
-        rows.iter().map(|row| read_row(sql, row)).collect()
-    }
-
-    async fn finish(&mut self) -> Result<(), DbError> {
-        let (kind, limit) = (self.kind, self.options.commit_timeout);
-        self.bounded(limit, async |conn| conn.execute("COMMIT").await.map(|_| ()))
-            .await
-            .map_err(|error| DbError::Indeterminate(error.to_string()))?
-            .map_err(|error| classify_commit(kind, &error))?;
-        self.checkpoint().await;
-        Ok(())
-    }
-
-    /// Copies SQLite's log into the file now and then. A failed fsync in it stops the process (see
-    /// the classification); anything else only means that the log grows until the next time.
-    async fn checkpoint(&mut self) {
-        let Some(commits) = &self.commits else { return };
-        if commits.fetch_add(1, Ordering::Relaxed) % COMMITS_PER_CHECKPOINT != COMMITS_PER_CHECKPOINT - 1 {
-            return;
-        }
-        if let Err(error) = self.run("PRAGMA wal_checkpoint(PASSIVE)").await {
-            tracing::warn!(%error, "the SQLite log could not be copied into the file");
-        }
-    }
-}
-
-#[async_trait]
-impl EngineTx for SqlxTx {
-    async fn execute(&mut self, sql: &'static str, args: &[Value]) -> Result<u64, DbError> {
-        let (kind, limit) = (self.kind, self.options.statement_timeout);
-        self.bounded(limit, async |conn| bind(sql, args).execute(conn).await)
-            .await?
-            .map(|done| done.rows_affected())
-            .map_err(|error| classify(kind, &error))
-    }
-
-    async fn query(&mut self, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
-        self.rows(sql, args).await
-    }
-
-    async fn commit(mut self: Box<Self>) -> Result<(), DbError> {
-        self.finish().await?;
-        // Clean: back to the pool.
-        drop(self.conn.take());
-        Ok(())
-    }
-
-    async fn commit_then(
-        mut self: Box<Self>,
-        sql: &'static str,
-    ) -> Result<Result<Vec<Row>, DbError>, DbError> {
-        self.finish().await?;
-        let rows = self.rows(sql, &[]).await;
-        if rows.is_ok() {
-            drop(self.conn.take());
-        }
-        Ok(rows)
-    }
-
-    async fn rollback(mut self: Box<Self>) {
-        // Unanswered: dropped with the connection still inside, which closes it.
-        if self.run("ROLLBACK").await.is_ok() {
-            drop(self.conn.take());
-        }
-    }
-}
-
-fn bind(
-    sql: &'static str,
-    args: &[Value],
-) -> sqlx::query::Query<'static, Any, sqlx::any::AnyArguments> {
-    let mut query = sqlx::query(sql);
-    for arg in args {
-        query = match arg {
-            Value::Int(value) => query.bind(*value),
-            Value::Text(value) => query.bind(value.clone()),
-            Value::NullInt => query.bind(None::<i64>),
-            Value::NullText => query.bind(None::<String>),
-        };
-    }
-    query
-}
-
-fn read_row(sql: &'static str, row: &AnyRow) -> Result<Row, DbError> {
-    let corrupt = |error: sqlx::Error| DbError::Corrupt(format!("{error}: {sql}"));
-    let mut columns = Vec::with_capacity(row.len());
-    for index in 0..row.len() {
-        let value = row.try_get_raw(index).map_err(corrupt)?;
-        let kind = value.type_info().kind();
-        columns.push(match kind {
-            _ if value.is_null() => Value::NullText,
-            AnyTypeInfoKind::SmallInt | AnyTypeInfoKind::Integer | AnyTypeInfoKind::BigInt => {
-                Value::Int(row.try_get(index).map_err(corrupt)?)
-            }
-            AnyTypeInfoKind::Text => Value::Text(row.try_get(index).map_err(corrupt)?),
-            _ => {
-                return Err(DbError::Corrupt(format!(
-                    "column {index} is neither BIGINT nor TEXT ({kind:?}): {sql}"
-                )));
-            }
-        });
-    }
-    Ok(Row::new(sql, columns))
 }

@@ -1,0 +1,339 @@
+//! Namespaces, services, operators: what an operator defines.
+
+use cadastre_core::ids::Name;
+use cadastre_core::mark::Scope;
+use cadastre_core::namespace::{NamespaceEntry, Policy};
+use cadastre_core::roster::{Body, Kind, Limits, MAX_LIST, OperatorEntry, Roster, ServiceEntry, TokenEntry};
+use cadastre_core::sequence::Sequence;
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_protocol::admin::{
+    NamespacePatch, NamespaceView, NewNamespace, NewOperator, NewService, NewToken, OperatorRole, OperatorView,
+    ServicePatch, ServiceView, TokenView,
+};
+use cadastre_protocol::error::Code;
+use cadastre_runtime::token::Prefix;
+
+use super::error::problem;
+use super::roster::{Change, Effect};
+use super::{Authority, ServiceError};
+
+fn invalid(detail: impl std::fmt::Display) -> ServiceError {
+    problem(Code::InvalidRequest, detail.to_string())
+}
+
+impl Authority {
+    /// Defines a namespace, or brings a deleted one back at its watermark.
+    ///
+    /// # Errors
+    /// `already_exists`, `invalid_request`, or those of the store.
+    pub async fn new_namespace(&self, who: &str, new: NewNamespace) -> Result<NamespaceView, ServiceError> {
+        let name = new.name.clone();
+        self.change(who, "namespace", move |roster| {
+            let (entry, effect) = match roster.namespace(&new.name) {
+                Some(held) if held.deleted => (revived(held, &new)?, Effect::None),
+                Some(_) => {
+                    return Err(problem(Code::AlreadyExists, format!("there is a namespace {} already", new.name)));
+                }
+                None => (defined(&new)?, Effect::NewScope),
+            };
+            Ok((vec![Change { name: new.name.clone(), body: Body::Namespace(entry), effect }], ()))
+        })
+        .await?;
+        self.namespace(&name).await
+    }
+
+    /// Changes a namespace.
+    ///
+    /// # Errors
+    /// `unknown_namespace`, `invalid_request`, or those of the store.
+    pub async fn patch_namespace(
+        &self,
+        who: &str,
+        name: &Name,
+        patch: NamespacePatch,
+    ) -> Result<NamespaceView, ServiceError> {
+        let watermark = self.watermark(name).await?;
+        let wanted = name.clone();
+        self.change(who, "namespace_patch", move |roster| {
+            let mut entry = live_namespace(roster, &wanted)?.clone();
+            entry.frozen = patch.frozen.unwrap_or(entry.frozen);
+            if let Some(policy) = &patch.policy {
+                entry.policy = policy.apply(entry.policy);
+                entry.policy.check().map_err(invalid)?;
+            }
+            let mut effect = Effect::None;
+            if let Some(sequence) = patch.sequence {
+                entry.definition = entry.definition.append(watermark, sequence).map_err(invalid)?;
+                effect = Effect::LockAt(watermark);
+            }
+            Ok((vec![Change { name: wanted.clone(), body: Body::Namespace(entry), effect }], ()))
+        })
+        .await?;
+        self.namespace(name).await
+    }
+
+    /// Hides and freezes a namespace. Its watermark stays.
+    ///
+    /// # Errors
+    /// `unknown_namespace`, or those of the store.
+    pub async fn delete_namespace(&self, who: &str, name: &Name) -> Result<(), ServiceError> {
+        let name = name.clone();
+        self.change(who, "namespace_delete", move |roster| {
+            let mut entry = live_namespace(roster, &name)?.clone();
+            entry.deleted = true;
+            Ok((vec![Change { name: name.clone(), body: Body::Namespace(entry), effect: Effect::None }], ()))
+        })
+        .await
+    }
+
+    async fn watermark(&self, name: &Name) -> Result<u64, ServiceError> {
+        let scope = Scope::Namespace(name.clone());
+        let row = self
+            .continuity
+            .db()
+            .read("watermark", move |tx| {
+                let scope = scope.clone();
+                Box::pin(async move { Ok::<_, LedgerError>(shared::scope(tx, &scope).await?) })
+            })
+            .await?;
+        row.map(|r| r.view.mark.bound).ok_or_else(|| unknown(name))
+    }
+
+    /// One namespace.
+    ///
+    /// # Errors
+    /// `unknown_namespace`, or those of the store.
+    pub async fn namespace(&self, name: &Name) -> Result<NamespaceView, ServiceError> {
+        self.reload().await?;
+        let known = self.known();
+        let entry = live_namespace(&known.roster, name)?;
+        Ok(namespace_view(name, entry, self.watermark(name).await?))
+    }
+
+    /// All namespaces that are not deleted.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceView>, ServiceError> {
+        self.reload().await?;
+        let rows = self
+            .continuity
+            .db()
+            .read("scopes", |tx| Box::pin(async move { Ok::<_, LedgerError>(shared::scopes(tx).await?) }))
+            .await?;
+        let known = self.known();
+        let watermark = |name: &Name| {
+            let scope = Scope::Namespace(name.clone());
+            rows.iter().find(|r| r.scope == scope).map_or(0, |r| r.view.mark.bound)
+        };
+        let live = known.roster.namespaces().filter(|(_, entry)| !entry.deleted);
+        Ok(live.map(|(name, entry)| namespace_view(name, entry, watermark(name))).collect())
+    }
+
+    /// Defines a service.
+    ///
+    /// # Errors
+    /// `already_exists`, `invalid_request`, or those of the store.
+    pub async fn new_service(&self, who: &str, new: NewService) -> Result<ServiceView, ServiceError> {
+        self.change(who, "service", move |roster| {
+            if roster.get(Kind::Service, &new.name).is_some() {
+                return Err(problem(Code::AlreadyExists, format!("there is a service {} already", new.name)));
+            }
+            check_service(roster, &new.namespaces, &new.limits)?;
+            let entry = ServiceEntry { namespaces: new.namespaces.clone(), limits: new.limits, tokens: vec![] };
+            let view = service_view(&new.name, &entry);
+            Ok((vec![service_change(&new.name, entry)], view))
+        })
+        .await
+    }
+
+    /// Changes a service.
+    ///
+    /// # Errors
+    /// `not_found`, `invalid_request`, or those of the store.
+    pub async fn patch_service(&self, who: &str, name: &Name, patch: ServicePatch) -> Result<ServiceView, ServiceError> {
+        let name = name.clone();
+        self.change(who, "service_patch", move |roster| {
+            let mut entry = live_service(roster, &name)?;
+            entry.namespaces = patch.namespaces.clone().unwrap_or(entry.namespaces);
+            entry.limits = patch.limits.unwrap_or(entry.limits);
+            check_service(roster, &entry.namespaces, &entry.limits)?;
+            let view = service_view(&name, &entry);
+            Ok((vec![service_change(&name, entry)], view))
+        })
+        .await
+    }
+
+    /// All services.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn services(&self) -> Result<Vec<ServiceView>, ServiceError> {
+        self.reload().await?;
+        let known = self.known();
+        let views = known.roster.entries().filter_map(|e| match &e.body {
+            Body::Service(service) => Some(service_view(&e.name, service)),
+            Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
+        });
+        Ok(views.collect())
+    }
+
+    /// A fresh token of a service.
+    ///
+    /// # Errors
+    /// `not_found`, or those of the store.
+    pub async fn new_service_token(&self, who: &str, name: &Name) -> Result<NewToken, ServiceError> {
+        let (secret, token) = self.new_token(Prefix::Service);
+        let (name, token_id) = (name.clone(), token.token_id.clone());
+        self.change(who, "service_token", move |roster| {
+            let mut entry = live_service(roster, &name)?;
+            entry.tokens.push(token.clone());
+            Ok((vec![service_change(&name, entry)], ()))
+        })
+        .await?;
+        Ok(NewToken { token_id, token: secret })
+    }
+
+    /// Revokes a token of a service. Agents that are cut off learn of it when they are back.
+    ///
+    /// # Errors
+    /// `not_found`, or those of the store.
+    pub async fn revoke_service_token(&self, who: &str, name: &Name, token_id: &str) -> Result<(), ServiceError> {
+        let (name, token_id, now) = (name.clone(), token_id.to_owned(), self.now_ms());
+        self.change(who, "service_token_revoked", move |roster| {
+            let mut entry = live_service(roster, &name)?;
+            let token = entry.tokens.iter_mut().find(|t| t.token_id == token_id);
+            let token = token.ok_or_else(|| problem(Code::NotFound, "there is no such token"))?;
+            token.revoked_at_ms.get_or_insert(now);
+            Ok((vec![service_change(&name, entry)], ()))
+        })
+        .await
+    }
+
+    /// Defines an operator or viewer.
+    ///
+    /// # Errors
+    /// `already_exists`, or those of the store.
+    pub async fn new_operator(&self, who: &str, new: NewOperator) -> Result<OperatorView, ServiceError> {
+        self.change(who, "operator", move |roster| {
+            if roster.get(Kind::Operator, &new.name).is_some() {
+                return Err(problem(Code::AlreadyExists, format!("there is an operator {} already", new.name)));
+            }
+            let entry = OperatorEntry { viewer: new.role == OperatorRole::Viewer, tokens: vec![] };
+            let view = OperatorView { name: new.name.clone(), role: new.role, tokens: vec![] };
+            let change = Change { name: new.name.clone(), body: Body::Operator(entry), effect: Effect::None };
+            Ok((vec![change], view))
+        })
+        .await
+    }
+
+    /// A fresh token of an operator or viewer.
+    ///
+    /// # Errors
+    /// `not_found`, or those of the store.
+    pub async fn new_operator_token(&self, who: &str, name: &Name) -> Result<NewToken, ServiceError> {
+        let viewer = match self.known().roster.get(Kind::Operator, name).map(|e| &e.body) {
+            Some(Body::Operator(entry)) => entry.viewer,
+            _ => return Err(problem(Code::NotFound, format!("there is no operator {name}"))),
+        };
+        let (secret, token) = self.new_token(if viewer { Prefix::Viewer } else { Prefix::Operator });
+        let (name, token_id) = (name.clone(), token.token_id.clone());
+        self.change(who, "operator_token", move |roster| {
+            let Some(Body::Operator(mut entry)) = roster.get(Kind::Operator, &name).map(|e| e.body.clone()) else {
+                return Err(problem(Code::NotFound, format!("there is no operator {name}")));
+            };
+            entry.tokens.push(token.clone());
+            Ok((vec![Change { name: name.clone(), body: Body::Operator(entry), effect: Effect::None }], ()))
+        })
+        .await?;
+        Ok(NewToken { token_id, token: secret })
+    }
+}
+
+fn defined(new: &NewNamespace) -> Result<NamespaceEntry, ServiceError> {
+    let sequence = new.sequence.unwrap_or_else(Sequence::default);
+    let policy = new.policy.apply(Policy::default().fitting(sequence.capacity()));
+    policy.check().map_err(invalid)?;
+    Ok(NamespaceEntry::new(sequence, policy))
+}
+
+/// A deleted namespace goes on with its own definition: another one could repeat what it gave out.
+fn revived(held: &NamespaceEntry, new: &NewNamespace) -> Result<NamespaceEntry, ServiceError> {
+    let mut entry = held.clone();
+    if new.sequence.is_some_and(|s| entry.definition.current().sequence() != s) {
+        return Err(problem(
+            Code::NotAllowed,
+            "this namespace was deleted and goes on at its watermark with its own definition: create it without a \
+             sequence, then give it a new definition version with PATCH",
+        ));
+    }
+    entry.policy = new.policy.apply(entry.policy);
+    entry.policy.check().map_err(invalid)?;
+    entry.deleted = false;
+    Ok(entry)
+}
+
+fn check_service(roster: &Roster, namespaces: &[Name], limits: &Limits) -> Result<(), ServiceError> {
+    if let Some(unknown) = namespaces.iter().find(|n| roster.namespace(n).is_none_or(|e| e.deleted)) {
+        return Err(invalid(format!("namespaces: there is no namespace {unknown}; create it first")));
+    }
+    if limits.batch == 0 || u64::from(limits.batch) > MAX_LIST {
+        return Err(invalid(format!("limits.batch must be 1 to {MAX_LIST}")));
+    }
+    if limits.ids_per_second == Some(0) || limits.in_flight == Some(0) {
+        return Err(invalid("limits: 0 lets nothing through; leave a limit out to have none, or revoke the tokens"));
+    }
+    Ok(())
+}
+
+fn unknown(name: &Name) -> ServiceError {
+    problem(Code::UnknownNamespace, format!("there is no namespace {name}"))
+}
+
+fn live_namespace<'a>(roster: &'a Roster, name: &Name) -> Result<&'a NamespaceEntry, ServiceError> {
+    roster.namespace(name).filter(|e| !e.deleted).ok_or_else(|| unknown(name))
+}
+
+fn live_service(roster: &Roster, name: &Name) -> Result<ServiceEntry, ServiceError> {
+    match roster.get(Kind::Service, name).map(|e| e.body.clone()) {
+        Some(Body::Service(entry)) => Ok(entry),
+        _ => Err(problem(Code::NotFound, format!("there is no service {name}"))),
+    }
+}
+
+fn service_change(name: &Name, entry: ServiceEntry) -> Change {
+    Change { name: name.clone(), body: Body::Service(entry), effect: Effect::None }
+}
+
+fn token_views(tokens: &[TokenEntry]) -> Vec<TokenView> {
+    let view = |t: &TokenEntry| TokenView {
+        token_id: t.token_id.clone(),
+        made_at: t.made_at_ms,
+        revoked: t.revoked_at_ms.is_some(),
+    };
+    tokens.iter().map(view).collect()
+}
+
+fn service_view(name: &Name, entry: &ServiceEntry) -> ServiceView {
+    ServiceView {
+        name: name.clone(),
+        namespaces: entry.namespaces.clone(),
+        limits: entry.limits,
+        tokens: token_views(&entry.tokens),
+    }
+}
+
+fn namespace_view(name: &Name, entry: &NamespaceEntry, watermark: u64) -> NamespaceView {
+    NamespaceView {
+        name: name.clone(),
+        kind: entry.kind,
+        sequence: entry.definition.current().sequence(),
+        definition: entry.definition.clone(),
+        policy: entry.policy,
+        frozen: entry.frozen,
+        watermark,
+        space_left: entry.definition.capacity().saturating_sub(watermark),
+        home: entry.home.clone(),
+    }
+}

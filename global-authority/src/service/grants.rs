@@ -1,0 +1,344 @@
+//! Grants: concurrent wants for one namespace are combined into few transactions.
+//!
+//! The namespace's scope row is hot by nature: every grant moves the one watermark. So wants queue in
+//! a lane per namespace; whoever finds the lane idle drives it, and each turn takes everything that
+//! has queued meanwhile into one transaction with one row, one gate and one witness write. A want
+//! that is refused leaves its turn without disturbing the others.
+
+use std::sync::Arc;
+
+use cadastre_core::continuity::may_have_first_grant;
+use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId, RowId, StoreId};
+use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::namespace::{NamespaceEntry, decide_grant};
+use cadastre_core::roster::{Body, Kind};
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_protocol::link::{Granted, Want};
+use cadastre_runtime::db::Tx;
+use tokio::sync::oneshot;
+
+use super::error::grant_problem;
+use super::roster::open_scope;
+use super::{Authority, ServiceError};
+use crate::sql;
+
+/// The most wants in one transaction.
+const BATCH: usize = 256;
+
+/// Who asks, checked.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// The region.
+    pub region: Name,
+    /// Its number.
+    pub region_id: RegionId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its store.
+    pub store_id: StoreId,
+    /// Its clock, milliseconds since the Unix epoch.
+    pub clock_ms: u64,
+}
+
+/// One want on its way through a lane.
+#[derive(Clone, Debug)]
+struct Ask {
+    asker: Asker,
+    allocation_id: AllocationId,
+    want: u64,
+    grant_id: GrantId,
+}
+
+type Outcome = Result<Granted, Problem>;
+
+/// What waits for one namespace's next transaction.
+#[derive(Default)]
+pub struct Lane {
+    queue: Vec<(Ask, oneshot::Sender<Outcome>)>,
+    driven: bool,
+}
+
+impl Authority {
+    /// Queues a want; the receiver gets its outcome once it has passed the gate.
+    pub fn submit(self: &Arc<Self>, asker: &Asker, want: &Want) -> oneshot::Receiver<Outcome> {
+        let (sender, receiver) = oneshot::channel();
+        let ask = Ask {
+            asker: asker.clone(),
+            allocation_id: want.allocation_id,
+            want: want.want,
+            grant_id: GrantId(self.entropy.uuid_v4()),
+        };
+        let mut lanes = self.lanes();
+        let lane = lanes.entry(want.namespace.clone()).or_default();
+        lane.queue.push((ask, sender));
+        if !lane.driven {
+            lane.driven = true;
+            drop(lanes);
+            let (authority, namespace) = (Arc::clone(self), want.namespace.clone());
+            (self.spawn)(Box::pin(async move { authority.drive(namespace).await }));
+        }
+        receiver
+    }
+
+    /// Serves a lane until it is empty.
+    async fn drive(self: Arc<Self>, namespace: Name) {
+        loop {
+            let (asks, senders): (Vec<Ask>, Vec<_>) = {
+                let mut lanes = self.lanes();
+                let Some(lane) = lanes.get_mut(&namespace) else { return };
+                if lane.queue.is_empty() {
+                    lanes.remove(&namespace);
+                    return;
+                }
+                let turn = lane.queue.len().min(BATCH);
+                lane.queue.drain(..turn).unzip()
+            };
+            let outcomes = match self.turn(&namespace, asks.clone()).await {
+                Ok(outcomes) => outcomes,
+                Err(error) => {
+                    tracing::warn!(%namespace, %error, wants = asks.len(), "no grant in this turn");
+                    let problem = error.to_problem();
+                    asks.iter().map(|_| Err(problem.clone())).collect()
+                }
+            };
+            for (sender, outcome) in senders.into_iter().zip(outcomes) {
+                // The asker may have gone; its row stands, and its retry finds it.
+                let _ = sender.send(outcome);
+            }
+        }
+    }
+
+    /// One transaction and one gate for everything that queued.
+    async fn turn(&self, namespace: &Name, asks: Vec<Ask>) -> Result<Vec<Outcome>, ServiceError> {
+        let mut verified = self.continuity.standing();
+        if !verified.how.is_open() {
+            verified = self.continuity.refresh().await?;
+        }
+        let batch = Batch {
+            namespace: namespace.clone(),
+            asks,
+            verified: verified.generation,
+            row: self.continuity.row_id(),
+            now_ms: self.now_ms(),
+            retention_ms: self.settings.replay_retention_ms,
+        };
+        let first = self.commit(batch.clone()).await;
+        let (outcomes, mark) = match first {
+            // Another process opened a newer generation: look again, once.
+            Err(ServiceError::Ledger(LedgerError::Closed(_))) => {
+                let standing = self.continuity.refresh().await?;
+                self.commit(Batch { verified: standing.generation, ..batch }).await?
+            }
+            done => done?,
+        };
+        if outcomes.iter().any(Result::is_ok) {
+            self.continuity.pass(&[(Scope::Namespace(namespace.clone()), mark)]).await?;
+        }
+        for granted in outcomes.iter().flatten().filter(|g| !g.replayed) {
+            metrics::counter!("cadastre_grants_total", "namespace" => namespace.to_string()).increment(1);
+            tracing::info!(%namespace, lo = granted.lo, hi = granted.hi, epoch = %granted.epoch, "granted");
+        }
+        Ok(outcomes)
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<(Vec<Outcome>, Mark), ServiceError> {
+        self.continuity
+            .db()
+            .write("grant", move |tx| {
+                let batch = batch.clone();
+                Box::pin(async move { batch.run(tx).await })
+            })
+            .await
+    }
+}
+
+/// One transaction's work.
+#[derive(Clone)]
+struct Batch {
+    namespace: Name,
+    asks: Vec<Ask>,
+    verified: Generation,
+    row: RowId,
+    now_ms: u64,
+    retention_ms: u64,
+}
+
+impl Batch {
+    async fn run(&self, tx: &mut Tx) -> Result<(Vec<Outcome>, Mark), ServiceError> {
+        let scope = Scope::Namespace(self.namespace.clone());
+        let entry = match shared::roster_get(tx, Kind::Namespace, &self.namespace).await?.map(|e| e.body) {
+            Some(Body::Namespace(entry)) => entry,
+            _ => {
+                return Err(super::error::problem(
+                    Code::UnknownNamespace,
+                    format!("there is no namespace {}", self.namespace),
+                ));
+            }
+        };
+        let was = open_scope(tx, &scope, self.verified).await?;
+        let mut watermark = was.bound;
+        let mut outcomes = Vec::with_capacity(self.asks.len());
+        for ask in &self.asks {
+            // The same id twice in one turn: the second finds the row that the first one wrote.
+            outcomes.push(self.one(tx, &entry, ask, &mut watermark).await?);
+        }
+        if watermark == was.bound {
+            return Ok((outcomes, was));
+        }
+        let mark = shared::raise(tx, &scope, &was, watermark, self.row, "grant", self.now_ms).await?;
+        Ok((outcomes, mark))
+    }
+
+    /// One want: a replay, a refusal, or a new range from the watermark on.
+    async fn one(
+        &self,
+        tx: &mut Tx,
+        entry: &NamespaceEntry,
+        ask: &Ask,
+        watermark: &mut u64,
+    ) -> Result<Outcome, ServiceError> {
+        if let Some(held) = sql::grant_of(tx, ask.allocation_id).await? {
+            if let Some(outcome) = self.again(ask, &held) {
+                return Ok(outcome);
+            }
+        } else if self.too_old(ask) {
+            return Ok(Err(Problem::new(
+                Code::AllocationExpired,
+                "this allocation id is older than the replay retention and is not known; make a new one",
+            )));
+        }
+        let held = match self.place(tx, ask).await? {
+            Ok(held) => held,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let range = match decide_grant(*watermark, entry, &ask.asker.region, ask.want, held) {
+            Ok(range) => range,
+            Err(refusal) => return Ok(Err(grant_problem(&refusal))),
+        };
+        if !sql::add_granted(tx, &self.namespace, &ask.asker.region, ask.asker.epoch, range.len()).await? {
+            return Ok(Err(fenced(ask)));
+        }
+        let grant = sql::Grant {
+            grant_id: ask.grant_id,
+            namespace: self.namespace.clone(),
+            allocation_id: ask.allocation_id,
+            region: ask.asker.region.clone(),
+            region_id: ask.asker.region_id,
+            epoch: ask.asker.epoch,
+            store_id: ask.asker.store_id,
+            want: ask.want,
+            range,
+            generation: self.verified,
+            mark_row: self.row,
+            confirmed_at_ms: None,
+            at_ms: self.now_ms,
+        };
+        sql::insert_grant(tx, &grant).await?;
+        *watermark = range.hi();
+        Ok(Ok(granted(&grant, false)))
+    }
+
+    /// A known allocation id: conflict, confirmed before, replay; `None` where its row belongs to an
+    /// older generation and was never confirmed: it is cancelled, and the asker gets a new range.
+    fn again(&self, ask: &Ask, held: &sql::Grant) -> Option<Outcome> {
+        let same = held.namespace == self.namespace
+            && held.region == ask.asker.region
+            && held.store_id == ask.asker.store_id
+            && held.want == ask.want;
+        if !same {
+            return Some(Err(Problem::new(
+                Code::AllocationConflict,
+                "this allocation id was used with another namespace, region, store or size; make a new one",
+            )));
+        }
+        if held.confirmed_at_ms.is_some() {
+            tracing::error!(region = %ask.asker.region, allocation_id = %ask.allocation_id, "asked again for a confirmed grant");
+            return Some(Err(Problem::new(
+                Code::AlreadyConfirmed,
+                "this region confirmed the answer before: a store that asks again has gone back in time",
+            )));
+        }
+        if held.epoch != ask.asker.epoch {
+            return Some(Err(fenced(ask)));
+        }
+        (held.generation == self.verified).then(|| Ok(granted(held, true)))
+    }
+
+    /// Judged by the earlier of the two clocks: a clock that is ahead must not make every fresh id old.
+    fn too_old(&self, ask: &Ask) -> bool {
+        let now = self.now_ms.min(ask.asker.clock_ms);
+        ask.allocation_id.made_at_ms() < now.saturating_sub(self.retention_ms)
+    }
+
+    /// What the region holds unissued; makes its row on its first want, if it may have a first grant.
+    async fn place(&self, tx: &mut Tx, ask: &Ask) -> Result<Result<u64, Problem>, ServiceError> {
+        let asker = &ask.asker;
+        let held = sql::holding_of(tx, &self.namespace, &asker.region).await?;
+        if let Some(held) = &held
+            && held.granted > 0
+        {
+            return Ok(if held.epoch == asker.epoch { Ok(held.left) } else { Err(fenced(ask)) });
+        }
+        if let Some(problem) = self.first_grant(tx, asker).await? {
+            return Ok(Err(problem));
+        }
+        if held.is_none() {
+            sql::insert_holding(tx, &self.namespace, &asker.region, asker.region_id, asker.epoch).await?;
+        }
+        Ok(Ok(0))
+    }
+
+    /// The first grant of a region waits until an established region holds the roster that names it.
+    async fn first_grant(&self, tx: &mut Tx, asker: &Asker) -> Result<Option<Problem>, ServiceError> {
+        let not_ready = |why: &str| Some(Problem::new(Code::RegionNotReady, why).retry_after(1));
+        let Some(entry) = shared::roster_get(tx, Kind::Region, &asker.region).await? else {
+            return Ok(not_ready("the region is not in the roster"));
+        };
+        let Body::Region(region) = &entry.body else { return Ok(not_ready("the region is not in the roster")) };
+        if region.epoch != asker.epoch || region.store_id != Some(asker.store_id) || !region.state.gets_grants() {
+            return Ok(Some(fenced_by(asker)));
+        }
+        // Holds the region's row until the commit: no epoch rises between this look and the new holding.
+        shared::roster_touch(tx, &entry).await?;
+        let kept = sql::kept(tx).await?;
+        let established = sql::established(tx).await?;
+        let roster = shared::roster(tx).await?;
+        let ids = established.iter().filter_map(|name| roster.region(name)).map(|r| r.region_id).collect();
+        let named = roster.regions().any(|(name, other)| {
+            *name != asker.region
+                && (other.founder || established.contains(name))
+                && kept.get(name).is_some_and(|k| Some(k.store_id) == other.store_id && k.roster >= entry.version())
+        });
+        // Passing the gate put the roster into the witness before the region was told that it is active.
+        if may_have_first_grant(asker.region_id, region.founder, named, true, &ids) {
+            return Ok(None);
+        }
+        Ok(not_ready(
+            "a new region's first grant waits until a region that already holds grants has taken note of it (its next \
+             heartbeats)",
+        ))
+    }
+}
+
+fn granted(grant: &sql::Grant, replayed: bool) -> Granted {
+    Granted {
+        allocation_id: grant.allocation_id,
+        grant_id: grant.grant_id,
+        namespace: grant.namespace.clone(),
+        lo: grant.range.lo(),
+        hi: grant.range.hi(),
+        epoch: grant.epoch,
+        generation: grant.generation,
+        replayed,
+    }
+}
+
+fn fenced(ask: &Ask) -> Problem {
+    fenced_by(&ask.asker)
+}
+
+fn fenced_by(asker: &Asker) -> Problem {
+    Problem::new(Code::EpochFenced, format!("epoch {} of region {} gets nothing new", asker.epoch, asker.region))
+}

@@ -1,0 +1,85 @@
+//! What is left, where, and for how long. Reads one row per (namespace, region), never the ledger.
+
+use cadastre_core::ids::Name;
+use cadastre_core::mark::Scope;
+use cadastre_core::plan;
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_protocol::admin::{Headroom, NamespaceHeadroom, RegionHeadroom};
+
+use super::{Authority, ServiceError};
+use crate::sql;
+
+impl Authority {
+    /// Namespaces x regions.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn headroom(&self) -> Result<Headroom, ServiceError> {
+        self.reload().await?;
+        let (rows, holdings) = self
+            .continuity
+            .db()
+            .read("headroom", |tx| {
+                Box::pin(async move { Ok::<_, LedgerError>((shared::scopes(tx).await?, sql::holdings(tx).await?)) })
+            })
+            .await?;
+        let now = self.now_ms();
+        let known = self.known();
+        let mut namespaces = Vec::new();
+        for (name, entry) in known.roster.namespaces().filter(|(_, e)| !e.deleted) {
+            let scope = Scope::Namespace(name.clone());
+            let watermark = rows.iter().find(|r| r.scope == scope).map_or(0, |r| r.view.mark.bound);
+            let mine: Vec<&sql::Holding> = holdings.iter().filter(|h| h.namespace == *name).collect();
+            let regions: Vec<RegionHeadroom> = known
+                .roster
+                .regions()
+                .filter_map(|(region, r)| {
+                    let held = mine.iter().find(|h| h.region == *region);
+                    if held.is_none() && !r.state.may_issue() {
+                        return None;
+                    }
+                    Some(region_headroom(region, r, held.copied(), now))
+                })
+                .collect();
+            let space_left = entry.definition.capacity().saturating_sub(watermark);
+            let rate: f64 = mine.iter().map(|h| h.rate).sum();
+            let sum = |of: fn(&sql::Holding) -> u64| mine.iter().fold(0_u64, |n, h| n.saturating_add(of(h)));
+            let (granted, burned) = (sum(|h| h.granted), sum(|h| h.burned));
+            let unissued = sum(|h| h.left).saturating_add(sum(|h| h.in_instances));
+            // What was granted to nobody that is left on record (a raise after a quarantine) is burned too.
+            let burned = burned.saturating_add(watermark.saturating_sub(granted));
+            namespaces.push(NamespaceHeadroom {
+                name: name.clone(),
+                kind: entry.kind,
+                space_left,
+                space_ends_at: plan::space_ends_at(space_left, rate, now),
+                burned,
+                issued_estimate: watermark.saturating_sub(burned).saturating_sub(unissued),
+                regions,
+            });
+        }
+        Ok(Headroom { namespaces })
+    }
+}
+
+fn region_headroom(
+    name: &Name,
+    region: &cadastre_core::roster::RegionEntry,
+    held: Option<&sql::Holding>,
+    now: u64,
+) -> RegionHeadroom {
+    let (left, rate, peak) = held.map_or((0, 0.0, 0.0), |h| (h.left, h.rate, h.peak));
+    RegionHeadroom {
+        region: name.clone(),
+        granted: held.map_or(0, |h| h.granted),
+        carved: held.map_or(0, |h| h.carved),
+        left,
+        rate_per_second: rate,
+        runway_seconds: plan::runway_seconds(left, rate),
+        runway_at_peak_seconds: plan::runway_seconds(left, peak),
+        state: region.state,
+        epoch: region.epoch,
+        heard_seconds: held.filter(|h| h.heard_at_ms > 0).map(|h| now.saturating_sub(h.heard_at_ms) / 1_000),
+    }
+}

@@ -1,0 +1,392 @@
+//! A message of an agent: who speaks, what it testifies, what it wants.
+//!
+//! The order is the rule: identity first (token, cluster, store, session, chain), then what the
+//! message proves about either side's store, then grants, and last the answer, which carries nothing
+//! that has not passed the gate.
+
+use std::sync::Arc;
+
+use cadastre_core::continuity::{HolderStore, KeptSender, Sender as Place, holder_store, place};
+use cadastre_core::ids::{AllocationId, Epoch, Name, RequestNo, SessionNo};
+use cadastre_core::mark::{Mark, Scope, ScopeMark};
+use cadastre_core::registry::{RegionEvent, RegionState};
+use cadastre_core::roster::RegionEntry;
+use cadastre_ledger::continuity::contains_marks;
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_protocol::LINK_VERSION;
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_protocol::link::{Answer, GrantAnswer, MAX_WANTS, Message, Standing};
+use cadastre_runtime::db::Tx;
+use cadastre_runtime::token::{self, Prefix};
+
+use super::error::problem;
+use super::grants::Asker;
+use super::{Authority, ServiceError};
+use crate::sql;
+
+/// What hearing a message came to.
+enum Heard {
+    /// It is in place; what was kept of the sender's store before, and what was confirmed.
+    Well { kept: Option<Mark>, confirmed: Vec<AllocationId>, store: HolderStore },
+    /// An older number: dropped, and told nothing.
+    Late,
+    /// Two copies of one store, or of one process, are alive: this one ends.
+    Copy(&'static str),
+    /// The sender holds a mark whose row this store lacks.
+    Lacks(Vec<ScopeMark>),
+}
+
+impl Authority {
+    /// Handles a message of an agent that authenticated as `caller`.
+    ///
+    /// # Errors
+    /// Refusals, and those of the store.
+    pub async fn message(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
+        self.admit(caller, &message)?;
+        let mut region = self.bound(caller, &message).await?;
+        let generation = self.continuity.standing().generation;
+        if message.words.promised > generation {
+            self.doubt(true, "a region promised a generation above ours", &message).await?;
+        }
+        if message.sender.epoch.is_some_and(|epoch| epoch > region.epoch) {
+            self.doubt(true, "a region holds an epoch above the one that is known", &message).await?;
+        }
+        let chain = token::make(Prefix::Chain, self.entropy.bytes32());
+        let (kept, confirmed, store) = match self.hear(caller, &region, &message, &chain).await? {
+            Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
+            Heard::Late => return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing")),
+            Heard::Copy(why) => return Err(problem(Code::WrongStore, why)),
+            Heard::Lacks(marks) => {
+                self.doubt_marks(marks).await?;
+                match self.hear(caller, &region, &Message { words: unmarked(&message), ..message.clone() }, &chain).await? {
+                    Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
+                    _ => return Err(problem(Code::Quarantined, "this store lacks a row that the region holds")),
+                }
+            }
+        };
+        let lost = store == HolderStore::WentBack || message.words.store_went_back;
+        if lost && message.sender.epoch.is_none_or(|epoch| epoch == region.epoch) && self.is_open() {
+            region = self.region_event(caller, RegionEvent::WentBack, "its store went back in time", "authority").await?;
+        }
+        if let Some(testimony) = &message.testimony {
+            self.testify(caller, &message, testimony).await?;
+        }
+        self.settle().await?;
+        let grants = self.answer_wants(caller, &region, &message).await;
+        self.compose(caller, &message, chain, kept, confirmed, grants).await
+    }
+
+    /// Version, region and cluster.
+    fn admit(&self, caller: &Name, message: &Message) -> Result<(), ServiceError> {
+        if message.version != LINK_VERSION {
+            let text = format!("this authority speaks version {LINK_VERSION} of the link, not {}", message.version);
+            return Err(problem(Code::InvalidRequest, text));
+        }
+        if message.sender.region != *caller {
+            return Err(problem(Code::Forbidden, "this token is of another region"));
+        }
+        if message.wants.len() > MAX_WANTS {
+            return Err(problem(Code::PayloadTooLarge, format!("at most {MAX_WANTS} wants in one message")));
+        }
+        match message.sender.cluster_id {
+            Some(cluster) if cluster != self.cluster_id => Err(problem(
+                Code::WrongStore,
+                format!(
+                    "the agent's store belongs to cluster {cluster}; this authority is of cluster {}. Check the authority's \
+                     address; to move the region here on purpose, start it with an empty data folder",
+                    self.cluster_id
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The region, bound to the sender's store: by its first call, or by an operator's leave.
+    async fn bound(&self, caller: &Name, message: &Message) -> Result<RegionEntry, ServiceError> {
+        let known = self.known();
+        let region = known.roster.region(caller).cloned();
+        let region = region.ok_or_else(|| problem(Code::Forbidden, "this region is not in the roster"))?;
+        if region.state == RegionState::Retired {
+            return Err(problem(Code::Forbidden, "this region is retired; its name and number stay taken"));
+        }
+        let store = message.sender.store_id;
+        let event = match region.store_id {
+            Some(bound) if bound == store => return Ok(region),
+            None => RegionEvent::Join,
+            Some(_) if region.rejoin => RegionEvent::JoinWithNewStore,
+            Some(bound) => {
+                return Err(problem(
+                    Code::WrongStore,
+                    format!(
+                        "region {caller} is bound to store {bound}, and this is store {store}. If the old one is gone for \
+                         good, let it join with `cadastre recover {caller} --new-store` (its epoch rises, and what it held \
+                         is burned)"
+                    ),
+                ));
+            }
+        };
+        self.join(caller, store, event).await
+    }
+
+    /// Hears a message in one transaction: places it, compares marks, keeps what it says.
+    async fn hear(
+        &self,
+        caller: &Name,
+        region: &RegionEntry,
+        message: &Message,
+        chain: &str,
+    ) -> Result<Heard, ServiceError> {
+        let hearing = Hearing {
+            region: caller.clone(),
+            epoch: region.epoch,
+            message: message.clone(),
+            chain: chain.to_owned(),
+            generation: self.continuity.standing().generation,
+            now_ms: self.now_ms(),
+            audit: self.continuity.row_id(),
+        };
+        self.continuity
+            .db()
+            .write("hear", move |tx| {
+                let hearing = hearing.clone();
+                Box::pin(async move { Ok::<_, ServiceError>(hearing.run(tx).await?) })
+            })
+            .await
+    }
+
+    async fn answer_wants(
+        self: &Arc<Self>,
+        caller: &Name,
+        region: &RegionEntry,
+        message: &Message,
+    ) -> Vec<GrantAnswer> {
+        let refuse = |id, problem: Problem| GrantAnswer::Refused { allocation_id: id, problem };
+        let asker = Asker {
+            region: caller.clone(),
+            region_id: region.region_id,
+            epoch: region.epoch,
+            store_id: message.sender.store_id,
+            clock_ms: message.sender.clock_ms,
+        };
+        let barred = if !self.is_open() {
+            Some(Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold").retry_after(2))
+        } else if message.sender.epoch != Some(region.epoch) {
+            Some(Problem::new(Code::EpochFenced, format!("the region's epoch is {} now", region.epoch)))
+        } else if !region.state.gets_grants() {
+            Some(Problem::new(Code::RegionNotReady, format!("a {} region gets no grants", region.state.as_str())).retry_after(5))
+        } else if !message.words.proven {
+            Some(Problem::new(Code::StoreUnproven, "the region's store is not proved current yet"))
+        } else {
+            None
+        };
+        let mut waiting = Vec::with_capacity(message.wants.len());
+        for want in &message.wants {
+            waiting.push(match &barred {
+                Some(problem) => Err(problem.clone()),
+                None => Ok(self.submit(&asker, want)),
+            });
+        }
+        let mut answers = Vec::with_capacity(waiting.len());
+        for (want, outcome) in message.wants.iter().zip(waiting) {
+            let outcome = match outcome {
+                Err(problem) => Err(problem),
+                Ok(receiver) => receiver
+                    .await
+                    .unwrap_or_else(|_| Err(Problem::new(Code::UpstreamUnavailable, "the authority is stopping"))),
+            };
+            answers.push(match outcome {
+                Ok(granted) => GrantAnswer::Granted(granted),
+                Err(problem) => refuse(want.allocation_id, problem),
+            });
+        }
+        answers
+    }
+
+    /// The answer: nothing in it has not passed the gate.
+    async fn compose(
+        &self,
+        caller: &Name,
+        message: &Message,
+        chain: String,
+        kept: Option<Mark>,
+        confirmed: Vec<AllocationId>,
+        grants: Vec<GrantAnswer>,
+    ) -> Result<Answer, ServiceError> {
+        self.reload().await?;
+        let standing = self.continuity.standing();
+        let open = standing.how.is_open();
+        let theirs = roster_version(message);
+        let scopes: Vec<Scope> = std::iter::once(Scope::Roster)
+            .chain(message.wants.iter().map(|w| Scope::Namespace(w.namespace.clone())))
+            .collect();
+        let (marks, roster) = if open { self.passed(scopes, theirs).await? } else { (vec![], vec![]) };
+        let known = self.known();
+        let region = known.roster.region(caller);
+        let region = region.ok_or_else(|| problem(Code::Forbidden, "this region is not in the roster"))?;
+        Ok(Answer {
+            version: LINK_VERSION,
+            cluster_id: self.cluster_id,
+            number: message.sender.number,
+            incarnation: message.sender.incarnation,
+            chain,
+            generation: standing.generation,
+            quarantined: !open,
+            testify_for: (!open).then_some(standing.generation),
+            region: Standing { region_id: region.region_id, epoch: region.epoch, state: region.state },
+            kept,
+            marks,
+            roster,
+            confirmed,
+            grants,
+            clock_ms: self.now_ms(),
+        })
+    }
+
+    /// Marks of `scopes` that have passed the gate, and the roster entries that they cover.
+    async fn passed(
+        &self,
+        mut scopes: Vec<Scope>,
+        theirs: (cadastre_core::mark::Generation, u64),
+    ) -> Result<(Vec<ScopeMark>, Vec<cadastre_core::roster::Entry>), ServiceError> {
+        scopes.sort();
+        scopes.dedup();
+        let (marks, roster) = self
+            .continuity
+            .db()
+            .read("answer", move |tx| {
+                let scopes = scopes.clone();
+                Box::pin(async move {
+                    let mut marks = Vec::new();
+                    for scope in scopes {
+                        if let Some(row) = shared::scope(tx, &scope).await? {
+                            marks.push(ScopeMark { scope, mark: row.view.mark });
+                        }
+                    }
+                    Ok::<_, LedgerError>((marks, shared::roster_since(tx, theirs).await?))
+                })
+            })
+            .await?;
+        let answers: Vec<(Scope, Mark)> = marks.iter().map(|m| (m.scope.clone(), m.mark)).collect();
+        self.continuity.pass(&answers).await?;
+        Ok((marks, roster))
+    }
+}
+
+/// The roster mark that a message testifies.
+fn roster_version(message: &Message) -> (cadastre_core::mark::Generation, u64) {
+    let mark = message.words.marks.iter().find(|m| m.scope == Scope::Roster);
+    mark.map(|m| m.mark.version()).unwrap_or_default()
+}
+
+/// The words without their marks, once those have done their work.
+fn unmarked(message: &Message) -> cadastre_protocol::link::Words {
+    cadastre_protocol::link::Words { marks: vec![], ..message.words.clone() }
+}
+
+/// One transaction that hears a message.
+#[derive(Clone)]
+struct Hearing {
+    region: Name,
+    epoch: Epoch,
+    message: Message,
+    chain: String,
+    generation: cadastre_core::mark::Generation,
+    now_ms: u64,
+    audit: cadastre_core::ids::RowId,
+}
+
+impl Hearing {
+    async fn run(&self, tx: &mut Tx) -> Result<Heard, LedgerError> {
+        let sender = &self.message.sender;
+        let sessions = sql::sessions_of(tx, &self.region, sender.store_id).await?;
+        let own = sessions.iter().find(|s| s.session == sender.session.0);
+        let (place, previous) = self.place(&sessions, own);
+        match place {
+            Place::LateCopy => return Ok(Heard::Late),
+            Place::Clone => return self.copy(tx, own, "two copies of this region's store are alive; this one ends").await,
+            Place::WrongChain => return self.copy(tx, own, "two copies of this process are alive; this one ends").await,
+            Place::Next | Place::NewSession | Place::Resend => {}
+        }
+        let found = contains_marks(tx, &self.message.words.marks).await?;
+        let lacks: Vec<ScopeMark> = self.message.words.marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
+        if !lacks.is_empty() {
+            for mark in &lacks {
+                shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
+            }
+            return Ok(Heard::Lacks(lacks));
+        }
+        sql::put_session(tx, &self.session(previous)).await?;
+        let kept = sql::kept(tx).await?.remove(&self.region).filter(|k| k.store_id == sender.store_id);
+        let before = kept.as_ref().map(|k| k.mark);
+        let testified = self.message.words.store_mark;
+        // Several agents on one store overtake one another; there the agent itself checks what was kept.
+        let store = if sender.shared_store { HolderStore::Current } else { holder_store(before.as_ref(), &testified) };
+        let roster = roster_version(&self.message).max(kept.map(|k| k.roster).unwrap_or_default());
+        let now = sql::Kept { store_id: sender.store_id, mark: testified, roster, heard_at_ms: self.now_ms };
+        sql::keep(tx, &self.region, &now).await?;
+        let mut confirmed = Vec::new();
+        for c in &self.message.words.confirms {
+            if sql::confirm(tx, &self.region, c.allocation_id, c.grant_id, self.generation, self.now_ms).await? {
+                tracing::debug!(region = %self.region, allocation_id = %c.allocation_id, "confirmed");
+            }
+            confirmed.push(c.allocation_id);
+        }
+        for usage in &self.message.usage {
+            sql::put_usage(tx, &self.region, self.epoch, usage, self.now_ms).await?;
+        }
+        Ok(Heard::Well { kept: before, confirmed, store })
+    }
+
+    /// Where the request stands, and the chain token that counts as the one before.
+    fn place(&self, sessions: &[sql::Session], own: Option<&sql::Session>) -> (Place, String) {
+        let sender = &self.message.sender;
+        if own.is_some_and(|s| s.ended) {
+            return (Place::WrongChain, String::new());
+        }
+        let kept = own.map(|s| KeptSender {
+            incarnation: s.incarnation,
+            number: RequestNo(s.number),
+            chain: s.chain.clone(),
+            previous_chain: s.previous_chain.clone(),
+        });
+        let newest = sessions.iter().map(|s| SessionNo(s.session)).max();
+        let chain = sender.chain.as_deref();
+        let place =
+            place(kept.as_ref(), newest, sender.shared_store, sender.session, &sender.incarnation, sender.number, chain);
+        (place, sender.chain.clone().unwrap_or_default())
+    }
+
+    fn session(&self, previous_chain: String) -> sql::Session {
+        let sender = &self.message.sender;
+        let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        sql::Session {
+            region: self.region.clone(),
+            store_id: sender.store_id,
+            session: sender.session.0,
+            incarnation: sender.incarnation,
+            number: sender.number.0,
+            chain: self.chain.clone(),
+            previous_chain,
+            url: sender.url.clone(),
+            version: sender.version.chars().take(64).collect(),
+            clock_offset_ms: signed(sender.clock_ms).saturating_sub(signed(self.now_ms)),
+            heard_at_ms: self.now_ms,
+            ended: false,
+        }
+    }
+
+    /// Ends a conversation of which two copies were found, and records it.
+    async fn copy(&self, tx: &mut Tx, own: Option<&sql::Session>, why: &'static str) -> Result<Heard, LedgerError> {
+        if let Some(own) = own.filter(|own| own.incarnation == self.message.sender.incarnation) {
+            sql::put_session(tx, &sql::Session { ended: true, ..own.clone() }).await?;
+        }
+        let detail = format!(
+            "region {} store {} session {} incarnation {}: {why}",
+            self.region, self.message.sender.store_id, self.message.sender.session, self.message.sender.incarnation
+        );
+        tracing::error!("{detail}");
+        shared::audit(tx, self.audit, self.now_ms, "authority", "copy_found", &detail).await?;
+        Ok(Heard::Copy(why))
+    }
+}

@@ -1,0 +1,190 @@
+//! The authority's decisions around its store, one room per noun.
+//!
+//! Every operation has the same shape: read what the rule needs, let `cadastre_core` decide, write it
+//! in one guarded transaction, pass the gate, answer. Nothing here knows HTTP, and nothing here waits
+//! on a timer: the outer loops and the simulator drive it.
+
+pub mod catalog;
+pub mod error;
+pub mod grants;
+pub mod headroom;
+pub mod link;
+pub mod origin;
+pub mod quarantine;
+pub mod regions;
+pub mod roster;
+pub mod verify;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use cadastre_core::ids::{ClusterId, Name};
+use cadastre_core::mark::Scope;
+use cadastre_core::principal::{Principal, TokenIndex};
+use cadastre_core::roster::Roster;
+use cadastre_ledger::continuity::{Continuity, How, Parts};
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_runtime::clock::Clock;
+use cadastre_runtime::entropy::Entropy;
+use cadastre_runtime::token;
+
+pub use error::ServiceError;
+use roster::Known;
+
+/// Runs a piece of work that no caller may cancel.
+pub type Spawn = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
+
+/// Times that the authority goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long an allocation id is remembered: an older one that is unknown is final, in milliseconds.
+    pub replay_retention_ms: u64,
+    /// The longest that an agent waits for an answer, in milliseconds: a lift by an operator waits it out.
+    pub request_deadline_ms: u64,
+    /// An agent that was not heard for this long is not shown as live, in milliseconds.
+    pub live_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { replay_retention_ms: 7 * 86_400_000, request_deadline_ms: 5_000, live_ms: 15_000 }
+    }
+}
+
+/// The authority over one store.
+pub struct Authority {
+    pub(crate) continuity: Continuity,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) settings: Settings,
+    pub(crate) cluster_id: ClusterId,
+    spawn: Spawn,
+    known: RwLock<Arc<Known>>,
+    lanes: Mutex<BTreeMap<Name, grants::Lane>>,
+}
+
+impl Authority {
+    /// Opens the store's authority: initialises an empty one where `bootstrap` is given, judges a used
+    /// one, and loads the roster.
+    ///
+    /// # Errors
+    /// Where the store is empty and nobody asked to initialise it, or cannot be used.
+    pub async fn open(
+        parts: Parts,
+        settings: Settings,
+        spawn: Spawn,
+        bootstrap: Option<&str>,
+    ) -> Result<Arc<Self>, ServiceError> {
+        let (clock, entropy) = (Arc::clone(&parts.clock), Arc::clone(&parts.entropy));
+        let continuity = Continuity::new(parts);
+        let mut fresh = false;
+        let store = match store_row(&continuity).await? {
+            Some(store) => {
+                continuity.start().await?;
+                store
+            }
+            None if bootstrap.is_none() => {
+                return Err(ServiceError::refused(
+                    "the store is empty. A new cluster is only begun on purpose: set CADASTRE_BOOTSTRAP_TOKEN to the \
+                     first operator's token (cad_op_ and 64 hex digits). If this cluster exists already, this is the \
+                     wrong or a lost store",
+                ));
+            }
+            None => {
+                let cluster = ClusterId(entropy.uuid_v4());
+                continuity.initialise(Some(cluster), Scope::Roster).await?;
+                fresh = true;
+                let store = store_row(&continuity).await?;
+                store.ok_or_else(|| ServiceError::refused("the store was initialised and is empty again"))?
+            }
+        };
+        let cluster_id =
+            store.cluster_id.ok_or_else(|| ServiceError::refused("the store names no cluster: it is damaged"))?;
+        let authority = Arc::new(Self {
+            continuity,
+            clock,
+            entropy,
+            settings,
+            cluster_id,
+            spawn,
+            known: RwLock::new(Arc::new(Known::default())),
+            lanes: Mutex::new(BTreeMap::new()),
+        });
+        authority.reload().await?;
+        if let Some(token) = bootstrap
+            && (fresh || authority.known().roster.entries().next().is_none())
+        {
+            authority.bootstrap(token).await?;
+        }
+        Ok(authority)
+    }
+
+    /// The roster as this process last read it.
+    #[must_use]
+    pub fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_known(&self, known: Known) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now().wall_ms
+    }
+
+    /// Who holds this token. A token that another authority process made a moment ago is found too.
+    ///
+    /// # Errors
+    /// `unauthenticated`, or those of the store.
+    pub async fn authenticate(&self, token: &str) -> Result<Principal, ServiceError> {
+        let hash = token::sha256_hex(token);
+        if let Some(principal) = self.known().tokens.find(&hash) {
+            return Ok(principal.clone());
+        }
+        self.reload().await?;
+        self.known().tokens.find(&hash).cloned().ok_or_else(ServiceError::unauthenticated)
+    }
+
+    /// Whether grants are given out.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.continuity.standing().how.is_open()
+    }
+
+    /// The word for how this process came to believe its store.
+    #[must_use]
+    pub fn how(&self) -> How {
+        self.continuity.standing().how
+    }
+
+    /// What loops and readiness need to know: whether the store answers.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn store_answers(&self) -> Result<(), ServiceError> {
+        store_row(&self.continuity).await?;
+        Ok(())
+    }
+
+    fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, grants::Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(roster: &Roster) -> TokenIndex {
+        TokenIndex::of(roster)
+    }
+}
+
+async fn store_row(continuity: &Continuity) -> Result<Option<shared::StoreRow>, ServiceError> {
+    let row = continuity
+        .db()
+        .read("store", |tx| Box::pin(async move { Ok::<_, LedgerError>(shared::store(tx).await?) }))
+        .await?;
+    Ok(row)
+}

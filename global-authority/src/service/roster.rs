@@ -1,0 +1,252 @@
+//! The roster: reading it, and the one way to change it.
+
+use std::sync::Arc;
+
+use cadastre_core::continuity::ScopeState;
+use cadastre_core::ids::{Epoch, Name, RegionId};
+use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::principal::TokenIndex;
+use cadastre_core::roster::{Body, Entry, OperatorEntry, Roster, TokenEntry};
+use cadastre_ledger::error::LedgerError;
+use cadastre_ledger::sql as shared;
+use cadastre_protocol::error::Code;
+use cadastre_runtime::db::Tx;
+use cadastre_runtime::token::{self, Prefix};
+
+use super::error::problem;
+use super::{Authority, ServiceError};
+use crate::sql;
+
+/// How often a change is decided anew because another process changed the roster in between.
+const TRIES: usize = 8;
+
+/// The roster, with the mark it was read at.
+#[derive(Default)]
+pub struct Known {
+    /// Who exists.
+    pub roster: Roster,
+    /// Who calls.
+    pub tokens: TokenIndex,
+    /// The roster's mark.
+    pub mark: Option<Mark>,
+}
+
+/// One changed entry, and what else the same transaction does.
+#[derive(Clone)]
+pub struct Change {
+    /// The entry's name.
+    pub name: Name,
+    /// What it says from now on.
+    pub body: Body,
+    /// What goes with it.
+    pub effect: Effect,
+}
+
+/// What goes with a changed entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The namespace's scope is made, at watermark 0.
+    NewScope,
+    /// The namespace's scope is raised at this watermark: nobody holds an ordinal above it while a
+    /// new definition version takes effect there.
+    LockAt(u64),
+    /// The region's epoch in every namespace: what it held is burned.
+    RaiseEpoch(Epoch),
+}
+
+impl Authority {
+    /// Reads the roster again if it moved since.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn reload(&self) -> Result<(), ServiceError> {
+        let before = self.known().mark.map(|m| m.row);
+        let read = self
+            .continuity
+            .db()
+            .read("roster", move |tx| {
+                Box::pin(async move {
+                    let scope = shared::scope(tx, &Scope::Roster).await?;
+                    let mark = scope.map(|s| s.view.mark);
+                    if mark.is_some() && mark.map(|m| m.row) == before {
+                        return Ok::<_, LedgerError>(None);
+                    }
+                    Ok(Some((shared::roster(tx).await?, mark)))
+                })
+            })
+            .await?;
+        if let Some((roster, mark)) = read {
+            let tokens = Self::index(&roster);
+            self.set_known(Known { roster, tokens, mark });
+        }
+        Ok(())
+    }
+
+    /// The one way to change the roster: decide on what is known, write it guarded by the very roster
+    /// that was decided on, pass the gate. `decide` may run several times.
+    ///
+    /// # Errors
+    /// The decision's refusal, or those of the store.
+    pub async fn change<T, D>(&self, who: &str, what: &'static str, decide: D) -> Result<T, ServiceError>
+    where
+        D: Fn(&Roster) -> Result<(Vec<Change>, T), ServiceError>,
+    {
+        for _ in 0..TRIES {
+            self.reload().await?;
+            let known = self.known();
+            let (changes, out) = decide(&known.roster)?;
+            if changes.is_empty() {
+                return Ok(out);
+            }
+            match self.write_changes(&known, changes, who, what).await {
+                Ok(marks) => {
+                    self.reload().await?;
+                    self.continuity.pass(&marks).await?;
+                    return Ok(out);
+                }
+                Err(ServiceError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ServiceError::Stale)
+    }
+
+    async fn write_changes(
+        &self,
+        known: &Arc<Known>,
+        changes: Vec<Change>,
+        who: &str,
+        what: &'static str,
+    ) -> Result<Vec<(Scope, Mark)>, ServiceError> {
+        let verified = self.continuity.standing().generation;
+        let (now, row) = (self.now_ms(), self.continuity.row_id());
+        let audit = self.continuity.row_id();
+        let rows: Vec<_> = changes.iter().map(|_| self.continuity.row_id()).collect();
+        let (known, who) = (Arc::clone(known), who.to_owned());
+        self.continuity
+            .db()
+            .write("roster_change", move |tx| {
+                let (known, changes, who, rows) = (Arc::clone(&known), changes.clone(), who.clone(), rows.clone());
+                Box::pin(async move {
+                    let was = open_scope(tx, &Scope::Roster, verified).await?;
+                    if Some(was.row) != known.mark.map(|m| m.row) {
+                        return Err(ServiceError::Stale);
+                    }
+                    let mark = shared::raise(tx, &Scope::Roster, &was, was.seq + 1, row, what, now).await?;
+                    let mut marks = vec![(Scope::Roster, mark)];
+                    let mut names = Vec::new();
+                    for (change, row) in changes.into_iter().zip(rows) {
+                        names.push(format!("{} {}", change.body.kind().as_str(), change.name));
+                        let held = known.roster.get(change.body.kind(), &change.name).map(Entry::version);
+                        let entry = Entry {
+                            generation: mark.generation,
+                            seq: mark.seq,
+                            name: change.name.clone(),
+                            body: change.body,
+                        };
+                        shared::roster_put(tx, held, &entry).await?;
+                        marks.extend(apply(tx, &change.name, change.effect, verified, row, what, now).await?);
+                    }
+                    shared::audit(tx, audit, now, &who, what, &names.join(", ")).await?;
+                    Ok(marks)
+                })
+            })
+            .await
+    }
+
+    /// Makes the first operator of an empty cluster.
+    pub(super) async fn bootstrap(&self, secret: &str) -> Result<(), ServiceError> {
+        let well_made = secret.strip_prefix("cad_op_").is_some_and(|hex| {
+            hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
+        });
+        if !well_made {
+            return Err(ServiceError::refused(
+                "CADASTRE_BOOTSTRAP_TOKEN must be cad_op_ and 64 lower-case hex digits (256 random bits)",
+            ));
+        }
+        let token = TokenEntry {
+            token_id: "bootstrap".to_owned(),
+            sha256: token::sha256_hex(secret),
+            made_at_ms: self.now_ms(),
+            revoked_at_ms: None,
+        };
+        let name = Name::new("bootstrap").map_err(|e| ServiceError::refused(&e.to_string()))?;
+        self.change("bootstrap", "operator", move |roster| {
+            if roster.entries().next().is_some() {
+                return Ok((vec![], ()));
+            }
+            let body = Body::Operator(OperatorEntry { viewer: false, tokens: vec![token.clone()] });
+            Ok((vec![Change { name: name.clone(), body, effect: Effect::None }], ()))
+        })
+        .await
+    }
+
+    /// A fresh secret and the entry that is kept of it.
+    pub(super) fn new_token(&self, prefix: Prefix) -> (String, TokenEntry) {
+        let secret = token::make(prefix, self.entropy.bytes32());
+        let id = self.entropy.uuid_v4().simple().to_string();
+        let entry = TokenEntry {
+            token_id: id.chars().take(12).collect(),
+            sha256: token::sha256_hex(&secret),
+            made_at_ms: self.now_ms(),
+            revoked_at_ms: None,
+        };
+        (secret, entry)
+    }
+}
+
+/// What the same transaction does for a changed entry.
+async fn apply(
+    tx: &mut Tx,
+    name: &Name,
+    effect: Effect,
+    verified: Generation,
+    row: cadastre_core::ids::RowId,
+    what: &str,
+    now: u64,
+) -> Result<Option<(Scope, Mark)>, ServiceError> {
+    let scope = Scope::Namespace(name.clone());
+    match effect {
+        Effect::None => Ok(None),
+        Effect::NewScope => {
+            let mark = Mark { generation: verified, seq: 1, row, bound: 0 };
+            shared::insert_scope(tx, &scope, &mark, what, now).await?;
+            Ok(Some((scope, mark)))
+        }
+        Effect::LockAt(watermark) => {
+            let was = open_scope(tx, &scope, verified).await?;
+            if was.bound != watermark {
+                return Err(ServiceError::Stale);
+            }
+            let mark = shared::raise(tx, &scope, &was, watermark, row, what, now).await?;
+            Ok(Some((scope, mark)))
+        }
+        Effect::RaiseEpoch(epoch) => {
+            sql::raise_epoch(tx, name, epoch).await?;
+            Ok(None)
+        }
+    }
+}
+
+/// The mark of a scope that is open in the generation that this process verified.
+///
+/// # Errors
+/// [`LedgerError::Closed`].
+pub async fn open_scope(tx: &mut Tx, scope: &Scope, verified: Generation) -> Result<Mark, LedgerError> {
+    let row = shared::scope(tx, scope).await?;
+    match row {
+        Some(row) if row.view.state == ScopeState::Open && row.view.generation == verified => Ok(row.view.mark),
+        _ => Err(LedgerError::Closed(scope.to_string())),
+    }
+}
+
+/// The next number for a region: one above every one that was ever given.
+///
+/// # Errors
+/// When there is none left.
+pub fn next_region_id(roster: &Roster) -> Result<RegionId, ServiceError> {
+    let highest = roster.regions().map(|(_, r)| r.region_id).max().unwrap_or_default();
+    highest.next().map_err(|e| problem(Code::NotAllowed, e.to_string()))
+}

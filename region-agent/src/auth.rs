@@ -1,0 +1,216 @@
+//! Who calls, by the roster that this region keeps: so it authenticates while cut off.
+//!
+//! Invariant: a token is looked up by its SHA-256, and one that the roster lists as revoked is nobody's.
+//! Limits are per service and agent. Absent on purpose: sessions, passwords, and any question to the
+//! authority on the way of a request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cadastre_core::ids::Name;
+use cadastre_core::roster::{Body, Limits, Roster, TokenEntry};
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_runtime::clock::Clock;
+use cadastre_runtime::token::sha256_hex;
+use governor::clock::Clock as RateClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::{AgentError, problem};
+
+/// Somebody that the roster knows.
+#[derive(Clone, Debug)]
+pub enum Principal {
+    /// Asks for ids.
+    Service(Arc<Service>),
+    /// Operates.
+    Operator(Name),
+    /// Looks.
+    Viewer(Name),
+    /// A region's agent, or the authority in its name.
+    Region(Name),
+}
+
+impl Principal {
+    /// The service, where it is one.
+    ///
+    /// # Errors
+    /// `forbidden` for everybody else.
+    pub fn service(&self) -> Result<&Arc<Service>, AgentError> {
+        match self {
+            Self::Service(service) => Ok(service),
+            Self::Operator(_) | Self::Viewer(_) | Self::Region(_) => {
+                Err(problem(Code::Forbidden, "ids are given to services; use a service's token"))
+            }
+        }
+    }
+}
+
+/// An authenticated service.
+#[derive(Debug)]
+pub struct Service {
+    /// Its name.
+    pub name: Name,
+    namespaces: BTreeSet<Name>,
+    meter: Arc<Meter>,
+}
+
+/// What a service has used of its limits. It outlives a new roster.
+#[derive(Debug)]
+struct Meter {
+    limits: Limits,
+    rate: Option<RateLimiter<NotKeyed, InMemoryState, ByClock, NoOpMiddleware<Duration>>>,
+    in_flight: Option<Arc<Semaphore>>,
+}
+
+/// The agent's monotonic clock for the rate limiter.
+#[derive(Clone)]
+struct ByClock(Arc<dyn Clock>);
+
+impl std::fmt::Debug for ByClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ByClock")
+    }
+}
+
+impl RateClock for ByClock {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.now().mono_ms)
+    }
+}
+
+impl Meter {
+    fn new(limits: Limits, clock: &Arc<dyn Clock>) -> Self {
+        let rate = limits.ids_per_second.and_then(NonZeroU32::new);
+        Self {
+            limits,
+            rate: rate.map(|n| RateLimiter::direct_with_clock(Quota::per_second(n), ByClock(Arc::clone(clock)))),
+            in_flight: limits.in_flight.map(|n| Arc::new(Semaphore::new(n as usize))),
+        }
+    }
+}
+
+impl Service {
+    /// Refuses a namespace that the service is not admitted to, whether it exists or not.
+    ///
+    /// # Errors
+    /// `forbidden`.
+    pub fn admits(&self, namespace: &Name) -> Result<(), AgentError> {
+        if self.namespaces.contains(namespace) {
+            return Ok(());
+        }
+        Err(problem(Code::Forbidden, format!("service {} is not admitted to namespace {namespace}", self.name)))
+    }
+
+    /// The most ids of one request that is answered as a list.
+    #[must_use]
+    pub fn batch(&self) -> u64 {
+        u64::from(self.meter.limits.batch)
+    }
+
+    /// Takes a place among the requests at once; given back when the permit is dropped.
+    ///
+    /// # Errors
+    /// `rate_limited`.
+    pub fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, AgentError> {
+        let Some(places) = &self.meter.in_flight else { return Ok(None) };
+        Arc::clone(places).try_acquire_owned().map(Some).map_err(|_| {
+            let limit = self.meter.limits.in_flight.unwrap_or(0);
+            problem(Code::RateLimited, format!("service {} has {limit} requests at once already", self.name))
+        })
+    }
+
+    /// Counts ids against the rate.
+    ///
+    /// # Errors
+    /// `rate_limited`, or `payload_too_large` where the rate can never allow so many at once.
+    pub fn spend(&self, ids: u64) -> Result<(), AgentError> {
+        let Some(rate) = &self.meter.rate else { return Ok(()) };
+        let limit = self.meter.limits.ids_per_second.unwrap_or(0);
+        let too_many = || {
+            let text = format!("{ids} ids at once are above the service's {limit} ids a second; ask for fewer");
+            problem(Code::PayloadTooLarge, text)
+        };
+        let n = u32::try_from(ids).ok().and_then(NonZeroU32::new).ok_or_else(too_many)?;
+        match rate.check_n(n) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(until)) => {
+                let wait = until.wait_time_from(rate.clock().now()).as_secs_f64().ceil();
+                let text = format!("service {} is above its {limit} ids a second", self.name);
+                Err(Problem::new(Code::RateLimited, text).retry_after(wait.clamp(1.0, 60.0) as u32).into())
+            }
+            Err(_) => Err(too_many()),
+        }
+    }
+}
+
+/// Every caller of a roster, by token.
+#[derive(Clone, Debug, Default)]
+pub struct Callers {
+    by_token: BTreeMap<String, Principal>,
+}
+
+/// What services have used so far; kept over new rosters.
+#[derive(Default)]
+pub struct Meters {
+    by_service: Mutex<BTreeMap<Name, Arc<Meter>>>,
+}
+
+impl Meters {
+    fn of(&self, service: &Name, limits: Limits, clock: &Arc<dyn Clock>) -> Arc<Meter> {
+        let mut all = self.by_service.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(service) {
+            Some(meter) if meter.limits == limits => Arc::clone(meter),
+            Some(_) | None => {
+                let meter = Arc::new(Meter::new(limits, clock));
+                all.insert(service.clone(), Arc::clone(&meter));
+                meter
+            }
+        }
+    }
+}
+
+impl Callers {
+    /// The callers of `roster`.
+    #[must_use]
+    pub fn of(roster: &Roster, meters: &Meters, clock: &Arc<dyn Clock>) -> Self {
+        let mut by_token = BTreeMap::new();
+        for entry in roster.entries() {
+            let (tokens, principal): (&[TokenEntry], Principal) = match &entry.body {
+                Body::Namespace(_) => continue,
+                Body::Region(region) => (&region.tokens, Principal::Region(entry.name.clone())),
+                Body::Operator(o) if o.viewer => (&o.tokens, Principal::Viewer(entry.name.clone())),
+                Body::Operator(o) => (&o.tokens, Principal::Operator(entry.name.clone())),
+                Body::Service(service) => {
+                    let known = Service {
+                        name: entry.name.clone(),
+                        namespaces: service.namespaces.iter().cloned().collect(),
+                        meter: meters.of(&entry.name, service.limits, clock),
+                    };
+                    (&service.tokens, Principal::Service(Arc::new(known)))
+                }
+            };
+            for token in tokens.iter().filter(|t| t.revoked_at_ms.is_none()) {
+                by_token.insert(token.sha256.clone(), principal.clone());
+            }
+        }
+        Self { by_token }
+    }
+
+    /// Whose token it is.
+    ///
+    /// # Errors
+    /// `unauthenticated` for none, an unknown or a revoked one.
+    pub fn of_token(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
+        token.and_then(|token| self.by_token.get(&sha256_hex(token))).ok_or_else(|| {
+            let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
+            problem(Code::Unauthenticated, text)
+        })
+    }
+}

@@ -1,0 +1,355 @@
+//! What every part of one agent shares: who it is, its store, what it knows, how it is doing.
+//!
+//! The [`View`] is what was last read from or written to the store; it is replaced as a whole, after the
+//! commit, so that a request works on one consistent picture. [`Health`] is what was last seen of the two
+//! tiers above. Nothing here decides; the parts do.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use cadastre_core::ids::{Epoch, Incarnation, Name, SessionNo, StoreId};
+use cadastre_core::mark::{Generation, Scope};
+use cadastre_core::namespace::NamespaceEntry;
+use cadastre_core::roster::Roster;
+use cadastre_ledger::continuity::{Continuity, How};
+use cadastre_protocol::error::Code;
+use cadastre_runtime::clock::{Clock, Now};
+use cadastre_runtime::db::DbError;
+use cadastre_runtime::entropy::Entropy;
+use tokio::sync::{Notify, watch};
+
+use crate::auth::{Callers, Meters};
+use crate::error::{AgentError, problem};
+use crate::sql::{self, StandingRow};
+
+/// Times that an agent keeps to.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Between two heartbeats.
+    pub heartbeat_ms: u64,
+    /// For one message to the authority, all its addresses together.
+    pub deadline_ms: u64,
+    /// A service's token is good for this long without any word from the authority.
+    pub offline_auth_ms: u64,
+    /// A segment is replayed for this long.
+    pub retention_ms: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        const WEEK_MS: u64 = 7 * 24 * 3_600 * 1_000;
+        Self { heartbeat_ms: 2_000, deadline_ms: 5_000, offline_auth_ms: WEEK_MS, retention_ms: WEEK_MS }
+    }
+}
+
+/// Who this process is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The region.
+    pub region: Name,
+    /// Its store.
+    pub store_id: StoreId,
+    /// Whether several agents may share the store.
+    pub shared_store: bool,
+    /// This start on the store.
+    pub session: SessionNo,
+    /// This process.
+    pub incarnation: Incarnation,
+    /// The name under which it holds its own segments.
+    pub instance: Name,
+    /// The software's version.
+    pub version: String,
+    /// Where callers reach it.
+    pub url: Option<String>,
+}
+
+/// What the agent knows, as of its last look at the store.
+#[derive(Clone, Default)]
+pub struct View {
+    /// Who exists.
+    pub roster: Arc<Roster>,
+    /// The newest entry of it.
+    pub roster_version: (Generation, u64),
+    /// Who calls.
+    pub callers: Arc<Callers>,
+    /// Where the region stands; none before the authority's first answer.
+    pub standing: Option<StandingRow>,
+    /// The authority's watermark of each namespace, as far as it was seen.
+    pub watermarks: Arc<BTreeMap<Name, u64>>,
+}
+
+impl View {
+    /// The epoch, where there is one.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.standing.map(|s| s.epoch)
+    }
+
+    /// The namespace, if this region may issue in it.
+    ///
+    /// # Errors
+    /// `unknown_namespace`, `not_home`, `epoch_fenced`, or `upstream_unavailable` before the first answer.
+    pub fn issuable(&self, region: &Name, namespace: &Name) -> Result<&NamespaceEntry, AgentError> {
+        let Some(standing) = self.standing else {
+            return Err(problem(Code::UpstreamUnavailable, "this region has not heard from its authority yet"));
+        };
+        if !standing.state.may_issue() {
+            let text = format!("region {region} is {} at epoch {}: it gives nothing out", standing.state.as_str(), standing.epoch);
+            return Err(problem(Code::EpochFenced, text));
+        }
+        let known = self.roster.namespace(namespace).filter(|n| !n.deleted);
+        let entry = known.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+        if !entry.is_home(region) {
+            let text = format!("the home of namespace {namespace} does not include region {region}");
+            return Err(problem(Code::NotHome, text));
+        }
+        Ok(entry)
+    }
+
+    /// Ordinals of a namespace that nobody was granted, as far as this region knows.
+    #[must_use]
+    pub fn space_left(&self, namespace: &Name, entry: &NamespaceEntry) -> u64 {
+        let watermark = self.watermarks.get(namespace).copied().unwrap_or(0);
+        entry.definition.capacity().saturating_sub(watermark)
+    }
+}
+
+/// How the way to the authority is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum UplinkState {
+    /// Nothing was answered yet.
+    #[default]
+    Never,
+    /// The last message was answered.
+    Up,
+    /// The last message was not.
+    Down,
+    /// The authority answers that this agent is none of its own.
+    Refused,
+}
+
+/// What was last seen of the tiers above.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// The way to the authority.
+    pub uplink: UplinkState,
+    /// The last answer, by the monotonic clock.
+    pub answered_mono_ms: Option<u64>,
+    /// The last answer, by the wall clock; of an earlier process too.
+    pub answered_at_ms: Option<u64>,
+    /// Why the last message failed.
+    pub uplink_error: Option<String>,
+    /// Whether the authority gives nothing out.
+    pub quarantined: bool,
+    /// This agent's clock minus the authority's.
+    pub clock_offset_ms: Option<i64>,
+    /// The last success of the store, by the monotonic clock.
+    pub store_ok_mono_ms: Option<u64>,
+    /// Why the store failed since.
+    pub store_error: Option<String>,
+}
+
+/// See the module's documentation.
+pub struct Context {
+    /// Who this process is.
+    pub me: Identity,
+    /// What it keeps to.
+    pub times: Times,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+    /// The store, its gate and its past.
+    pub continuity: Continuity,
+    /// Woken when something is wanted of the authority now.
+    pub link_wake: Notify,
+    /// Woken when a segment is wanted of the region now.
+    pub refill_wake: Notify,
+    meters: Meters,
+    view: RwLock<Arc<View>>,
+    health: Mutex<Health>,
+    ended: watch::Sender<Option<String>>,
+}
+
+impl Context {
+    /// A context with an empty view; [`Self::reload`] fills it.
+    #[must_use]
+    pub fn new(
+        me: Identity,
+        times: Times,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        continuity: Continuity,
+    ) -> Self {
+        Self {
+            me,
+            times,
+            clock,
+            entropy,
+            continuity,
+            link_wake: Notify::new(),
+            refill_wake: Notify::new(),
+            meters: Meters::default(),
+            view: RwLock::new(Arc::new(View::default())),
+            health: Mutex::new(Health::default()),
+            ended: watch::Sender::new(None),
+        }
+    }
+
+    /// Both clocks.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// What is known.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How the tiers above are.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.health_mut().clone()
+    }
+
+    /// For small changes.
+    pub fn health_mut(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how a unit of the store went, and passes its result on.
+    pub fn note_store<T>(&self, result: Result<T, AgentError>) -> Result<T, AgentError> {
+        let now = self.now().mono_ms;
+        let mut health = self.health_mut();
+        match &result {
+            Err(error) if error.is_store_failure() => {
+                if health.store_error.is_none() {
+                    tracing::error!(region = %self.me.region, %error, "the region's store fails; issuing goes on from memory");
+                }
+                health.store_error = Some(error.to_string());
+            }
+            Ok(_) | Err(_) => {
+                if health.store_error.take().is_some() {
+                    tracing::info!(region = %self.me.region, "the region's store answers again");
+                }
+                health.store_ok_mono_ms = Some(now);
+            }
+        }
+        drop(health);
+        result
+    }
+
+    fn recent(&self, at: Option<u64>) -> bool {
+        let window = self.times.heartbeat_ms.saturating_mul(2);
+        at.is_some_and(|at| self.now().mono_ms.saturating_sub(at) <= window)
+    }
+
+    /// Whether the store answered within the last two heartbeats, and did not fail since.
+    #[must_use]
+    pub fn store_alive(&self) -> bool {
+        let health = self.health();
+        health.store_error.is_none() && self.recent(health.store_ok_mono_ms)
+    }
+
+    /// Whether the authority answered within the last two heartbeats, and the last message was answered.
+    #[must_use]
+    pub fn uplink_alive(&self) -> bool {
+        let health = self.health();
+        health.uplink == UplinkState::Up && self.recent(health.answered_mono_ms)
+    }
+
+    /// Reads roster, standing and watermarks from the store, and shows them to everybody.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn reload(&self) -> Result<Arc<View>, AgentError> {
+        let read = self.continuity.db().read("agent_reload", |tx| {
+            Box::pin(async move {
+                let roster = cadastre_ledger::sql::roster(tx).await?;
+                let version = sql::roster_version(tx).await?;
+                let standing = sql::standing(tx).await?;
+                let marks = cadastre_ledger::sql::seen_marks(tx).await?;
+                Ok::<_, DbError>((roster, version, standing, marks))
+            })
+        });
+        let (roster, roster_version, standing, marks) = self.note_store(read.await.map_err(AgentError::from))?;
+        let watermarks = marks
+            .into_iter()
+            .filter_map(|(scope, mark)| match scope {
+                Scope::Namespace(name) => Some((name, mark.bound)),
+                Scope::Roster | Scope::Region => None,
+            })
+            .collect();
+        let callers = Callers::of(&roster, &self.meters, &self.clock);
+        let view = Arc::new(View {
+            roster: Arc::new(roster),
+            roster_version,
+            callers: Arc::new(callers),
+            standing,
+            watermarks: Arc::new(watermarks),
+        });
+        if let Some(standing) = standing {
+            let mut health = self.health_mut();
+            health.answered_at_ms = health.answered_at_ms.max(Some(standing.answered_at_ms));
+        }
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
+        Ok(view)
+    }
+
+    /// Whether the store may be carved.
+    ///
+    /// # Errors
+    /// `store_unproven`, or `wrong_store` once another copy of this store was found.
+    pub fn may_carve(&self) -> Result<(), AgentError> {
+        self.alive()?;
+        if self.view().standing.is_some_and(|s| s.superseded) {
+            return Err(problem(Code::StoreUnproven, "another copy of this store was found; the authority has to confirm this one"));
+        }
+        match self.continuity.standing().how {
+            How::Initialised | How::Witnessed | How::Testified | How::Stated => Ok(()),
+            How::Suspect => {
+                let text = "nobody has confirmed since this start that the region's store is current; it waits for the authority";
+                Err(problem(Code::StoreUnproven, text))
+            }
+            How::WentBack => {
+                let text = "the region's store went back in time; it waits for the authority's next epoch";
+                Err(problem(Code::StoreUnproven, text))
+            }
+        }
+    }
+
+    /// Ends this incarnation: nothing more is issued or carved by it, ever.
+    pub fn end(&self, why: impl Into<String>) {
+        let why = why.into();
+        tracing::error!(region = %self.me.region, why, "this process ends: it must not issue any more");
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            if first {
+                *ended = Some(why);
+            }
+            first
+        });
+    }
+
+    /// Refuses once this incarnation has ended.
+    ///
+    /// # Errors
+    /// `wrong_store` with the reason.
+    pub fn alive(&self) -> Result<(), AgentError> {
+        match &*self.ended.borrow() {
+            None => Ok(()),
+            Some(why) => Err(problem(Code::WrongStore, why.clone())),
+        }
+    }
+
+    /// Waits until this incarnation has ended, and says why.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.ended.subscribe();
+        match ended.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => String::new(),
+        }
+    }
+}

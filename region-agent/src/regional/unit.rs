@@ -1,0 +1,260 @@
+//! One carve as one transaction: look, decide in core, write under guards, raise the store's scope.
+//!
+//! What comes out may be answered only after the gate; see the module above.
+
+use std::sync::Arc;
+
+use cadastre_core::continuity::ScopeState;
+use cadastre_core::ids::{AllocationId, BlockId, Epoch, GrantId, Incarnation, Name, RowId, SegmentId};
+use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::pool::{self, Carve, Holding};
+use cadastre_core::sequence::Definition;
+use cadastre_ledger::sql as ledger;
+use cadastre_protocol::error::Code;
+use cadastre_runtime::db::{DbError, Tx};
+use cadastre_runtime::entropy::Entropy;
+
+use crate::error::{AgentError, problem};
+use crate::sql::{self, BlockRow, HoldState, HolderRow, SegmentRow};
+
+/// Who asks for a segment, and for how much.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// In which namespace.
+    pub namespace: Name,
+    /// For which service; none where an agent shares it among services.
+    pub service: Option<Name>,
+    /// A name for people.
+    pub instance: Name,
+    /// The process that will hold it.
+    pub incarnation: Incarnation,
+    /// Names the request over every retry.
+    pub allocation_id: AllocationId,
+    /// At most so many ordinals.
+    pub want: u64,
+}
+
+/// A thick client's part of an order; an agent's own orders have none.
+#[derive(Clone, Debug)]
+pub struct Thick {
+    /// The token that the client presented.
+    pub chain: Option<String>,
+    /// The token that its next request is to present.
+    pub next_chain: String,
+    /// A segment is replayed for this long.
+    pub retention_ms: u64,
+}
+
+/// What a carve is decided by, besides the rows.
+#[derive(Clone)]
+pub struct Terms {
+    /// The generation that this process verified.
+    pub generation: Generation,
+    /// The epoch that this process holds.
+    pub epoch: Epoch,
+    /// The size of a service's block; 0 shares the grants.
+    pub service_block: u64,
+    /// The namespace's definition: a segment lies within one version.
+    pub definition: Arc<Definition>,
+    /// The wall clock, milliseconds since the Unix epoch.
+    pub now_ms: u64,
+    /// Fresh ids.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// What one transaction came to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A segment, written now or before, and the mark that has to pass the gate first.
+    Segment {
+        /// The segment.
+        segment: SegmentRow,
+        /// The store's newest mark.
+        mark: Mark,
+        /// Whether it was written by an earlier request.
+        replayed: bool,
+        /// What the namespace has left in the region.
+        left: u64,
+    },
+    /// The client presented a token that was not given to it: written down, and it gets nothing more.
+    Copied,
+}
+
+/// Runs the transaction.
+///
+/// # Errors
+/// [`AgentError`]; nothing was written then.
+pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Terms) -> Result<Outcome, AgentError> {
+    let was = open_mark(tx, terms).await?;
+    if let Some(thick) = thick
+        && let Some(outcome) = before_carving(tx, order, thick, terms, was).await?
+    {
+        return Ok(outcome);
+    }
+    let row = RowId(terms.entropy.uuid_v4());
+    let (carve, grant_id, block_id) = take(tx, order, terms).await?;
+    let segment = SegmentRow {
+        segment_id: SegmentId(terms.entropy.uuid_v4()),
+        namespace: order.namespace.clone(),
+        grant_id,
+        block_id,
+        range: carve.range,
+        service: order.service.clone(),
+        instance: order.instance.clone(),
+        incarnation: order.incarnation,
+        allocation_id: order.allocation_id,
+        want: order.want,
+        epoch: terms.epoch,
+        at_ms: terms.now_ms,
+        mark_row: row,
+    };
+    sql::insert_segment(tx, &segment).await?;
+    sql::count(tx, &order.namespace, carve.range.len(), 0).await?;
+    let mark = raise(tx, &was, row, "carve", terms.now_ms).await?;
+    let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
+    Ok(Outcome::Segment { segment, mark, replayed: false, left })
+}
+
+/// Raises the region's scope. Its bound is its seq: so a mark of a lost history lies above the base of
+/// whatever generation is opened later, and is never taken for contained.
+///
+/// # Errors
+/// `Conflict` where it moved meanwhile.
+pub async fn raise(tx: &mut Tx, was: &Mark, row: RowId, what: &str, now_ms: u64) -> Result<Mark, AgentError> {
+    let bound = was.bound.max(was.seq + 1);
+    Ok(ledger::raise(tx, &Scope::Region, was, bound, row, what, now_ms).await?)
+}
+
+/// The store's newest mark, if its scope is open in the verified generation and its epoch is the held one.
+async fn open_mark(tx: &mut Tx, terms: &Terms) -> Result<Mark, AgentError> {
+    let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
+    if scope.view.state != ScopeState::Open || scope.view.generation != terms.generation {
+        return Err(AgentError::Moved);
+    }
+    match sql::standing(tx).await? {
+        Some(s) if s.epoch == terms.epoch && !s.superseded && s.state.may_issue() => Ok(scope.view.mark),
+        Some(_) | None => Err(AgentError::EpochMoved),
+    }
+}
+
+/// A thick client: the same segment once more, a refusal, or (`None`) a new segment, with its chain moved on.
+async fn before_carving(
+    tx: &mut Tx,
+    order: &Order,
+    thick: &Thick,
+    terms: &Terms,
+    mark: Mark,
+) -> Result<Option<Outcome>, AgentError> {
+    if !holder(tx, order, thick, terms).await? {
+        return Ok(Some(Outcome::Copied));
+    }
+    let Some(known) = sql::segment_by_allocation(tx, order.allocation_id).await? else {
+        let age = terms.now_ms.saturating_sub(order.allocation_id.made_at_ms());
+        if age > thick.retention_ms {
+            let text = "this allocation id is too old to be known for sure; make a fresh one";
+            return Err(problem(Code::AllocationExpired, text));
+        }
+        return Ok(None);
+    };
+    let same = known.namespace == order.namespace
+        && known.service == order.service
+        && known.incarnation == order.incarnation
+        && known.instance == order.instance
+        && known.want == order.want;
+    if !same {
+        let text = "this allocation id was used with other parameters or by another process; make a fresh one per segment";
+        return Err(problem(Code::AllocationConflict, text));
+    }
+    if known.epoch != terms.epoch {
+        let text = format!("this segment was of epoch {}, which is over; ask with a fresh allocation id", known.epoch);
+        return Err(problem(Code::EpochFenced, text));
+    }
+    if terms.now_ms.saturating_sub(known.at_ms) > thick.retention_ms {
+        return Err(problem(Code::AllocationExpired, "this segment is not answered any more; make a fresh allocation id"));
+    }
+    let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
+    Ok(Some(Outcome::Segment { segment: known, mark, replayed: true, left }))
+}
+
+/// Moves the client's chain on. False where it presented a token that it was not given: two copies of one
+/// process are alive, and both end.
+async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Result<bool, AgentError> {
+    let service = order.service.clone().unwrap_or_else(|| order.instance.clone());
+    let known = sql::holder(tx, order.incarnation).await?;
+    if known.as_ref().is_some_and(|h| h.service != service) {
+        let text = "this incarnation is another service's; draw a random UUID per process start";
+        return Err(problem(Code::AllocationConflict, text));
+    }
+    if known.as_ref().is_some_and(|h| h.ended) {
+        return Ok(false);
+    }
+    let kept = known.as_ref().map(|h| (h.chain.as_str(), h.previous_chain.as_str()));
+    let right = match (&thick.chain, kept) {
+        (None, _) => true,
+        (Some(given), Some((chain, previous))) => given == chain || given == previous,
+        (Some(_), None) => true,
+    };
+    let presented = thick.chain.clone().or_else(|| kept.map(|(chain, _)| chain.to_owned())).unwrap_or_default();
+    let now = HolderRow {
+        incarnation: order.incarnation,
+        service,
+        instance: order.instance.clone(),
+        chain: thick.next_chain.clone(),
+        previous_chain: presented,
+        seen_at_ms: terms.now_ms,
+        ended: !right,
+    };
+    sql::put_holder(tx, known.as_ref(), &now).await?;
+    if !right {
+        let (id, detail) = (RowId(terms.entropy.uuid_v4()), format!("incarnation {} of {}", order.incarnation, order.instance));
+        ledger::audit(tx, id, terms.now_ms, now.service.as_str(), "wrong_chain", &detail).await?;
+    }
+    Ok(right)
+}
+
+/// Carves from the service's block, making one where need be, or from the region's grants.
+async fn take(tx: &mut Tx, order: &Order, terms: &Terms) -> Result<(Carve, GrantId, Option<BlockId>), AgentError> {
+    let service = order.service.as_ref().filter(|_| terms.service_block > 0);
+    let Some(service) = service else {
+        let carve = take_grant(tx, order, terms, order.want).await?;
+        return Ok((carve, GrantId(carve.from), None));
+    };
+    let mut blocks = sql::blocks_left(tx, &order.namespace, service, terms.epoch).await?;
+    if blocks.is_empty() {
+        let whole = take_grant(tx, order, terms, terms.service_block.max(order.want)).await?;
+        let block = BlockRow {
+            block_id: BlockId(terms.entropy.uuid_v4()),
+            namespace: order.namespace.clone(),
+            service: service.clone(),
+            grant_id: GrantId(whole.from),
+            range: whole.range,
+            carved_to: whole.range.lo(),
+            epoch: terms.epoch,
+            state: HoldState::Held,
+            at_ms: terms.now_ms,
+        };
+        sql::insert_block(tx, &block).await?;
+        blocks.push(block);
+    }
+    let holdings: Vec<Holding> =
+        blocks.iter().map(|b| Holding { id: b.block_id.0, range: b.range, carved_to: b.carved_to }).collect();
+    let carve = pool::carve(&holdings, order.want).ok_or_else(|| AgentError::RegionDry(order.namespace.clone()))?;
+    let carve = within_one_version(carve, terms);
+    sql::carve_block(tx, &carve, terms.epoch).await?;
+    let block = blocks.iter().find(|b| b.block_id.0 == carve.from);
+    let grant_id = block.map(|b| b.grant_id).ok_or(AgentError::Db(DbError::Conflict))?;
+    Ok((carve, grant_id, Some(BlockId(carve.from))))
+}
+
+async fn take_grant(tx: &mut Tx, order: &Order, terms: &Terms, want: u64) -> Result<Carve, AgentError> {
+    let holdings = sql::grants_left(tx, &order.namespace, terms.epoch).await?;
+    let carve = pool::carve(&holdings, want).ok_or_else(|| AgentError::RegionDry(order.namespace.clone()))?;
+    let carve = within_one_version(carve, terms);
+    sql::carve_grant(tx, &carve, terms.epoch).await?;
+    Ok(carve)
+}
+
+/// Old and new versions of a definition never mix in a segment.
+fn within_one_version(carve: Carve, terms: &Terms) -> Carve {
+    Carve { range: terms.definition.clip(carve.range), ..carve }
+}

@@ -1,0 +1,151 @@
+//! How large a segment or a grant is asked for: the core's refill policy with a namespace's settings.
+//!
+//! Pure. A wrong answer here costs availability or ordinals, never a duplicate.
+
+use cadastre_core::namespace::{NamespaceEntry, Policy};
+use cadastre_core::plan;
+use cadastre_core::refill::{LastRange, RefillPolicy, RefillSettings};
+
+use crate::regional::Pool;
+
+/// What the core's policy lets a factor be.
+const MAX_SURGE: u32 = 100;
+/// A grant is at most this share of what is left of a small space, in per mille.
+const GRANT_SHARE: u32 = 10;
+/// A segment, likewise.
+const SEGMENT_SHARE: u32 = 1;
+
+/// A policy that the core refuses falls back to its defaults: sizes only, nothing depends on them.
+fn checked(settings: RefillSettings) -> RefillPolicy {
+    match RefillPolicy::new(settings).or_else(|_| RefillPolicy::new(RefillSettings::default())) {
+        Ok(policy) => policy,
+        Err(_) => unreachable_default(),
+    }
+}
+
+/// The defaults are within their own bounds (a test says so); this keeps the types honest without a panic.
+fn unreachable_default() -> RefillPolicy {
+    loop {
+        if let Ok(policy) = RefillPolicy::new(RefillSettings::default()) {
+            return policy;
+        }
+    }
+}
+
+/// The policy for segments.
+#[must_use]
+pub fn segments(policy: &Policy) -> RefillPolicy {
+    checked(RefillSettings {
+        min_size: policy.segment_min,
+        max_size: policy.segment_max,
+        target_ms: u64::from(policy.target_seconds) * 1_000,
+        buffer_ms: (u64::from(policy.buffer_seconds) * 1_000).max(1),
+        floor_percent: policy.floor_percent,
+        surge_factor: 1,
+        max_share_per_mille: SEGMENT_SHARE,
+    })
+}
+
+/// The policy for grants.
+#[must_use]
+pub fn grants(policy: &Policy) -> RefillPolicy {
+    let target_ms = u64::from(policy.grant_target_seconds) * 1_000;
+    checked(RefillSettings {
+        min_size: policy.grant_size,
+        max_size: policy.grant_max,
+        target_ms,
+        buffer_ms: (u64::from(policy.buffer_seconds) * 1_000).clamp(1, target_ms.saturating_sub(1).max(1)),
+        floor_percent: policy.floor_percent,
+        surge_factor: policy.surge_factor.clamp(1, MAX_SURGE),
+        max_share_per_mille: GRANT_SHARE,
+    })
+}
+
+/// The size of an instance's next segment: by its rate and how long the last one lasted; the least for a
+/// new process, whose last one was burned.
+#[must_use]
+pub fn next_segment(entry: &NamespaceEntry, last: Option<LastRange>, rate: f64, space: u64) -> u64 {
+    let policy = segments(&entry.policy);
+    let size = match last {
+        None => policy.after_restart(space),
+        Some(last) => policy.within_space(policy.next_size_after(last, rate), space),
+    };
+    size.map_or(1, std::num::NonZeroU64::get)
+}
+
+/// The most that a thick client is given at once.
+#[must_use]
+pub fn largest_segment(entry: &NamespaceEntry, space: u64) -> u64 {
+    segments(&entry.policy).within_space(entry.policy.segment_max, space).map_or(1, std::num::NonZeroU64::get)
+}
+
+/// Below this the region asks for a grant: what the outage that is to be survived takes at the peak, and
+/// never less than one grant ahead; at most half of what it may hold.
+#[must_use]
+pub fn grant_floor(entry: &NamespaceEntry, pool: &Pool, peak: f64) -> u64 {
+    let policy = &entry.policy;
+    let refill = grants(policy);
+    let headroom = plan::headroom_needed(peak, policy.surge_factor, u64::from(policy.grant_target_seconds) * 1_000);
+    let floor = headroom.max(refill.threshold(pool.last_grant, peak)).max(policy.grant_size);
+    floor.min(policy.region_max_held / 2).min(policy.grant_max).max(1)
+}
+
+/// How much to ask for, where the region holds `held` (its instances' included); `None` where it holds
+/// enough or all that it may.
+#[must_use]
+pub fn grant_want(entry: &NamespaceEntry, pool: &Pool, held: u64, peak: f64) -> Option<u64> {
+    if pool.totals.left >= grant_floor(entry, pool, peak) {
+        return None;
+    }
+    let room = entry.policy.region_max_held.saturating_sub(held);
+    let size = if pool.last_grant == 0 { entry.policy.grant_size } else { grants(&entry.policy).next_size(peak) };
+    (room > 0).then(|| size.min(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::Totals;
+    use cadastre_core::sequence::Sequence;
+
+    fn entry(policy: Policy) -> NamespaceEntry {
+        NamespaceEntry::new(Sequence::default(), policy)
+    }
+
+    fn pool(left: u64, last_grant: u64) -> Pool {
+        Pool { totals: Totals { left, ..Totals::default() }, last_grant, ..Pool::default() }
+    }
+
+    #[test]
+    fn the_defaults_are_accepted() {
+        assert!(RefillPolicy::new(RefillSettings::default()).is_ok());
+        assert_eq!(segments(&Policy::default()).settings().max_size, 1_000_000);
+        assert_eq!(grants(&Policy::default()).settings().min_size, 1_000_000);
+    }
+
+    #[test]
+    fn one_grant_is_kept_ahead_and_a_full_region_asks_for_nothing() {
+        let e = entry(Policy::default());
+        assert_eq!(grant_want(&e, &pool(0, 0), 0, 0.0), Some(1_000_000));
+        assert_eq!(grant_want(&e, &pool(1_000_000, 1_000_000), 1_000_000, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0.0), Some(1_000_000));
+        // A day at a peak of 1,000 a second, twice over.
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 1_000.0), Some(172_800_000));
+    }
+
+    #[test]
+    fn what_may_be_held_is_never_asked_beyond() {
+        let e = entry(Policy { grant_size: 1_000, region_max_held: 1_500, ..Policy::default() });
+        assert_eq!(grant_want(&e, &pool(700, 1_000), 1_000, 0.0), Some(500));
+        assert_eq!(grant_want(&e, &pool(800, 1_000), 1_000, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(0, 1_000), 1_500, 0.0), None);
+    }
+
+    #[test]
+    fn a_small_space_is_handed_out_in_small_parts() {
+        let e = entry(Policy::default());
+        assert_eq!(next_segment(&e, None, 1e9, 10_000), 10);
+        assert_eq!(next_segment(&e, None, 0.0, 0), 1);
+        assert_eq!(largest_segment(&e, u64::MAX >> 1), 1_000_000);
+    }
+}

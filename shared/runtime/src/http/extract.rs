@@ -1,0 +1,88 @@
+//! Extractors whose every rejection is a problem.
+//!
+//! Purpose: bad JSON, an unknown field, a wrong type or a missing body all become
+//! `invalid_request` with a detail that says what to send; a body above the limit becomes
+//! `payload_too_large`. Invariant: no plain-text rejection of the framework leaves the server.
+//! Absent on purpose: a check of `Content-Type` (the body is JSON or it is refused as such).
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use cadastre_protocol::error::Code;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{BODY_LIMIT, HttpProblem};
+
+/// A JSON body, in or out.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
+        let body = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                    HttpProblem::new(
+                        Code::PayloadTooLarge,
+                        format!("a body may have at most {BODY_LIMIT} bytes"),
+                    )
+                } else {
+                    HttpProblem::new(
+                        Code::InvalidRequest,
+                        format!("the body did not arrive: {}", rejection.body_text()),
+                    )
+                }
+            })?;
+        if body.is_empty() {
+            return Err(HttpProblem::new(
+                Code::InvalidRequest,
+                "a JSON body is needed; send at least {}",
+            ));
+        }
+        serde_json::from_slice(&body)
+            .map(Self)
+            .map_err(|error| HttpProblem::new(Code::InvalidRequest, format!("the body: {error}")))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// The query string.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+        axum::extract::Query::from_request_parts(parts, state)
+            .await
+            .map(|query| Self(query.0))
+            .map_err(|rejection| HttpProblem::new(Code::InvalidRequest, rejection.body_text()))
+    }
+}
+
+/// The variable parts of the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+        axum::extract::Path::from_request_parts(parts, state)
+            .await
+            .map(|path| Self(path.0))
+            .map_err(|rejection| HttpProblem::new(Code::InvalidRequest, rejection.body_text()))
+    }
+}
