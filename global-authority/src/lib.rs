@@ -4,8 +4,149 @@
 //! |---|---|
 //! | `config` | what a person may set |
 //! | `http` | the API and the page: parse, authenticate, call the service, map errors, nothing else |
+//! | `peers` | asking regions what only they know |
 //! | `service` | the decisions around the store, one room per noun |
 //! | `sql` | the authority's tables, and all SQL over them |
 
+pub mod config;
+mod http;
+mod peers;
 pub mod service;
 pub mod sql;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cadastre_ledger::continuity::Parts;
+use cadastre_ledger::witness::setting;
+use cadastre_runtime::clock::SystemClock;
+use cadastre_runtime::data_dir::DataDir;
+use cadastre_runtime::db;
+use cadastre_runtime::entropy::SystemEntropy;
+use cadastre_runtime::http::{Shutdown, serve};
+use cadastre_runtime::telemetry::{MetricDef, MetricKind, Metrics};
+use metrics::Unit;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use config::AuthorityConfig;
+use service::{Authority, Settings, Spawn};
+
+/// How long requests that are under way may take once the process is stopping.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How often a quarantine is looked at when nobody speaks.
+const SETTLE_EVERY: Duration = Duration::from_secs(1);
+
+/// Every metric of the authority.
+const METRICS: &[MetricDef] = &[
+    metric("cadastre_grants_total", MetricKind::Counter, "Ranges granted, by namespace."),
+    metric("cadastre_quarantined", MetricKind::Gauge, "1 while the authority gives nothing out."),
+    metric("cadastre_space_left", MetricKind::Gauge, "Ordinals that can still be granted, by namespace."),
+    metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
+    metric("cadastre_burned", MetricKind::Gauge, "Ordinals that will never be issued, by namespace."),
+    metric("cadastre_region_heard_seconds", MetricKind::Gauge, "Seconds since a region's last message."),
+];
+
+const fn metric(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
+    MetricDef { name, kind, unit: Unit::Count, help }
+}
+
+/// Why the authority did not start.
+pub type StartError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A running authority.
+pub struct RunningAuthority {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    server: JoinHandle<std::io::Result<()>>,
+    authority: Arc<Authority>,
+    _data: DataDir,
+}
+
+impl RunningAuthority {
+    /// Where it is reached.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Its service.
+    #[must_use]
+    pub fn service(&self) -> Arc<Authority> {
+        Arc::clone(&self.authority)
+    }
+
+    /// Stops: what is under way finishes, nothing new begins.
+    pub async fn shutdown(self) {
+        self.shutdown.trigger();
+        if let Err(error) = self.server.await {
+            tracing::error!(%error, "the server ended badly");
+        }
+    }
+
+    /// Waits until it stops by itself (a signal).
+    ///
+    /// # Errors
+    /// When the listener failed.
+    pub async fn wait(self) -> Result<(), StartError> {
+        self.server.await??;
+        Ok(())
+    }
+}
+
+/// Starts an authority; `shutdown` ends it.
+///
+/// # Errors
+/// When the settings, the store, the witness or the address cannot be used.
+pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<RunningAuthority, StartError> {
+    let config = config.complete()?;
+    let metrics = Metrics::install()?;
+    metrics.describe(METRICS)?;
+    let data = DataDir::open(config.data())?;
+    let db = db::connect(&config.database_url(), config.store.connect_options()).await?;
+    db::migrate(&db, sql::MIGRATIONS).await?;
+    let (witness, mode) = setting::open(&config.store, &config.data(), "authority").await?;
+    let parts = Parts {
+        db,
+        witness,
+        mode,
+        role: "authority".to_owned(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let settings = Settings {
+        replay_retention_ms: config.replay_retention_seconds.unwrap_or(7 * 86_400).saturating_mul(1_000),
+        ..Settings::default()
+    };
+    let spawn: Spawn = Arc::new(|work| {
+        tokio::spawn(work);
+    });
+    let bootstrap = config.bootstrap_token.as_ref().map(|t| t.reveal());
+    let authority = Authority::open(parts, settings, spawn, bootstrap).await?;
+    let listen = config.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7400)));
+    let listener = TcpListener::bind(listen).await.map_err(|e| format!("listen: {listen}: {e}"))?;
+    let address = listener.local_addr()?;
+    let app = http::App::new(Arc::clone(&authority), metrics, config.telemetry.metrics_token.clone())?;
+    let router = http::router(app, &shutdown);
+    let server = tokio::spawn(serve(listener, router, shutdown.clone(), STOP_WITHIN));
+    tokio::spawn(settle_loop(Arc::clone(&authority), shutdown.clone()));
+    tracing::info!(%address, continuity = authority.how().as_str(), "the authority serves");
+    Ok(RunningAuthority { address, shutdown, server, authority, _data: data })
+}
+
+/// Looks at a quarantine, and publishes the gauges, until the process stops.
+async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = tokio::time::sleep(SETTLE_EVERY) => {}
+        }
+        if let Err(error) = authority.settle().await {
+            tracing::warn!(%error, "the quarantine cannot be looked at");
+        }
+        if let Err(error) = authority.publish_gauges().await {
+            tracing::debug!(%error, "no gauges");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 //!
 //! Pure. A wrong answer here costs availability or ordinals, never a duplicate.
 
+use std::num::NonZeroU64;
+
 use cadastre_core::namespace::{NamespaceEntry, Policy};
 use cadastre_core::plan;
 use cadastre_core::refill::{LastRange, RefillPolicy, RefillSettings};
@@ -15,27 +17,10 @@ const GRANT_SHARE: u32 = 10;
 /// A segment, likewise.
 const SEGMENT_SHARE: u32 = 1;
 
-/// A policy that the core refuses falls back to its defaults: sizes only, nothing depends on them.
-fn checked(settings: RefillSettings) -> RefillPolicy {
-    match RefillPolicy::new(settings).or_else(|_| RefillPolicy::new(RefillSettings::default())) {
-        Ok(policy) => policy,
-        Err(_) => unreachable_default(),
-    }
-}
-
-/// The defaults are within their own bounds (a test says so); this keeps the types honest without a panic.
-fn unreachable_default() -> RefillPolicy {
-    loop {
-        if let Ok(policy) = RefillPolicy::new(RefillSettings::default()) {
-            return policy;
-        }
-    }
-}
-
-/// The policy for segments.
+/// The policy for segments; `None` where the core refuses the settings, and then the least is asked for.
 #[must_use]
-pub fn segments(policy: &Policy) -> RefillPolicy {
-    checked(RefillSettings {
+pub fn segments(policy: &Policy) -> Option<RefillPolicy> {
+    RefillPolicy::new(RefillSettings {
         min_size: policy.segment_min,
         max_size: policy.segment_max,
         target_ms: u64::from(policy.target_seconds) * 1_000,
@@ -44,13 +29,14 @@ pub fn segments(policy: &Policy) -> RefillPolicy {
         surge_factor: 1,
         max_share_per_mille: SEGMENT_SHARE,
     })
+    .ok()
 }
 
-/// The policy for grants.
+/// The policy for grants, likewise.
 #[must_use]
-pub fn grants(policy: &Policy) -> RefillPolicy {
+pub fn grants(policy: &Policy) -> Option<RefillPolicy> {
     let target_ms = u64::from(policy.grant_target_seconds) * 1_000;
-    checked(RefillSettings {
+    RefillPolicy::new(RefillSettings {
         min_size: policy.grant_size,
         max_size: policy.grant_max,
         target_ms,
@@ -59,24 +45,30 @@ pub fn grants(policy: &Policy) -> RefillPolicy {
         surge_factor: policy.surge_factor.clamp(1, MAX_SURGE),
         max_share_per_mille: GRANT_SHARE,
     })
+    .ok()
 }
 
 /// The size of an instance's next segment: by its rate and how long the last one lasted; the least for a
-/// new process, whose last one was burned.
+/// new process, whose last one was burned. Callers that wait for more are given more, within the bounds.
 #[must_use]
-pub fn next_segment(entry: &NamespaceEntry, last: Option<LastRange>, rate: f64, space: u64) -> u64 {
-    let policy = segments(&entry.policy);
-    let size = match last {
-        None => policy.after_restart(space),
-        Some(last) => policy.within_space(policy.next_size_after(last, rate), space),
-    };
-    size.map_or(1, std::num::NonZeroU64::get)
+pub fn next_segment(entry: &NamespaceEntry, last: Option<LastRange>, rate: f64, waited_for: u64, space: u64) -> u64 {
+    let Some(policy) = segments(&entry.policy) else { return entry.policy.segment_min.max(1) };
+    let size = last.map_or(entry.policy.segment_min, |last| policy.next_size_after(last, rate));
+    let size = size.max(waited_for.min(entry.policy.segment_max));
+    policy.within_space(size, space).map_or(1, NonZeroU64::get)
 }
 
 /// The most that a thick client is given at once.
 #[must_use]
 pub fn largest_segment(entry: &NamespaceEntry, space: u64) -> u64 {
-    segments(&entry.policy).within_space(entry.policy.segment_max, space).map_or(1, std::num::NonZeroU64::get)
+    let policy = segments(&entry.policy);
+    policy.and_then(|p| p.within_space(entry.policy.segment_max, space)).map_or(1, NonZeroU64::get)
+}
+
+/// Whether an instance asks for its standby now.
+#[must_use]
+pub fn segment_threshold(entry: &NamespaceEntry, size_of_current: u64, rate: f64) -> u64 {
+    segments(&entry.policy).map_or(1, |p| p.threshold(size_of_current, rate))
 }
 
 /// Below this the region asks for a grant: what the outage that is to be survived takes at the peak, and
@@ -84,9 +76,9 @@ pub fn largest_segment(entry: &NamespaceEntry, space: u64) -> u64 {
 #[must_use]
 pub fn grant_floor(entry: &NamespaceEntry, pool: &Pool, peak: f64) -> u64 {
     let policy = &entry.policy;
-    let refill = grants(policy);
+    let threshold = grants(policy).map_or(0, |p| p.threshold(pool.last_grant, peak));
     let headroom = plan::headroom_needed(peak, policy.surge_factor, u64::from(policy.grant_target_seconds) * 1_000);
-    let floor = headroom.max(refill.threshold(pool.last_grant, peak)).max(policy.grant_size);
+    let floor = headroom.max(threshold).max(policy.grant_size);
     floor.min(policy.region_max_held / 2).min(policy.grant_max).max(1)
 }
 
@@ -98,7 +90,8 @@ pub fn grant_want(entry: &NamespaceEntry, pool: &Pool, held: u64, peak: f64) -> 
         return None;
     }
     let room = entry.policy.region_max_held.saturating_sub(held);
-    let size = if pool.last_grant == 0 { entry.policy.grant_size } else { grants(&entry.policy).next_size(peak) };
+    let by_rate = grants(&entry.policy).filter(|_| pool.last_grant > 0);
+    let size = by_rate.map_or(entry.policy.grant_size, |p| p.next_size(peak));
     (room > 0).then(|| size.min(room))
 }
 
@@ -118,9 +111,8 @@ mod tests {
 
     #[test]
     fn the_defaults_are_accepted() {
-        assert!(RefillPolicy::new(RefillSettings::default()).is_ok());
-        assert_eq!(segments(&Policy::default()).settings().max_size, 1_000_000);
-        assert_eq!(grants(&Policy::default()).settings().min_size, 1_000_000);
+        assert_eq!(segments(&Policy::default()).unwrap().settings().max_size, 1_000_000);
+        assert_eq!(grants(&Policy::default()).unwrap().settings().min_size, 1_000_000);
     }
 
     #[test]
@@ -144,8 +136,8 @@ mod tests {
     #[test]
     fn a_small_space_is_handed_out_in_small_parts() {
         let e = entry(Policy::default());
-        assert_eq!(next_segment(&e, None, 1e9, 10_000), 10);
-        assert_eq!(next_segment(&e, None, 0.0, 0), 1);
+        assert_eq!(next_segment(&e, None, 1e9, 0, 10_000), 10);
+        assert_eq!(next_segment(&e, None, 0.0, 0, 0), 1);
         assert_eq!(largest_segment(&e, u64::MAX >> 1), 1_000_000);
     }
 }

@@ -34,11 +34,7 @@ impl Managed {
             .unwrap_or_else(|error| panic!("{name} does not start: {error} ({command:?})"));
         scratch::register(child.id(), signal);
         let pid = Pid::from_raw(child.id() as i32);
-        Self {
-            name: name.to_owned(),
-            pid,
-            state: Mutex::new(State::Running(child)),
-        }
+        Self { name: name.to_owned(), pid, state: Mutex::new(State::Running(child)) }
     }
 
     /// The process's number (a wrapper's, where there is one).
@@ -48,10 +44,7 @@ impl Managed {
 
     /// How it ended, if it did.
     pub fn status(&self) -> Option<ExitStatus> {
-        let mut state = self
-            .state
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let mut state = self.state.lock().unwrap_or_else(|broken| broken.into_inner());
         let ended = match &mut *state {
             State::Ended(status) => return Some(*status),
             State::Running(child) => child.try_wait().expect("a child can be waited for")?,
@@ -69,9 +62,7 @@ impl Managed {
     /// Its exit code; 128 + signal where a signal ended it, as a shell says; None while it runs.
     pub fn exit_code(&self) -> Option<i32> {
         let status = self.status()?;
-        status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal))
+        status.code().or_else(|| status.signal().map(|signal| 128 + signal))
     }
 
     /// A signal to the leader alone.
@@ -102,11 +93,7 @@ impl Managed {
     /// Every process of it, at once, without a chance to do anything more. Returns when it is gone.
     pub fn kill9(&self) {
         let others = self.signal_all(Signal::SIGKILL);
-        assert!(
-            self.wait(Duration::from_secs(20)),
-            "{} survives SIGKILL for 20 s",
-            self.name
-        );
+        assert!(self.wait(Duration::from_secs(20)), "{} survives SIGKILL for 20 s", self.name);
         // They are nobody's children that could be waited for: gone when no longer seen.
         let until = Instant::now() + Duration::from_secs(5);
         while others.iter().any(|pid| runs(*pid)) && Instant::now() < until {
@@ -176,12 +163,7 @@ fn descendants(pid: Pid) -> Vec<Pid> {
     let mut next = 0;
     while next < found.len() {
         let parent = found[next];
-        found.extend(
-            table
-                .iter()
-                .filter(|(_, of)| *of == parent)
-                .map(|(pid, _)| *pid),
-        );
+        found.extend(table.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
         next += 1;
     }
     found.into_iter().skip(1).map(Pid::from_raw).collect()

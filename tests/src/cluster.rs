@@ -134,10 +134,7 @@ impl Builder {
             regions: BTreeMap::new(),
             port,
         };
-        cluster
-            .authority
-            .wait_ready(&format!("{}/readyz", cluster.url))
-            .await;
+        cluster.authority.wait_ready(&format!("{}/readyz", cluster.url)).await;
         cluster.define(&self).await;
         // All agents start before the first is waited for.
         for (name, backend) in &self.regions {
@@ -146,15 +143,8 @@ impl Builder {
             cluster.regions.insert(name.clone(), region);
         }
         for region in cluster.regions.values() {
-            region
-                .agent
-                .wait_ready(&format!("{}/healthz", region.url))
-                .await;
-            for namespace in self
-                .namespaces
-                .iter()
-                .filter(|body| body["kind"] != "uuid_v7")
-            {
+            region.agent.wait_ready(&format!("{}/healthz", region.url)).await;
+            for namespace in self.namespaces.iter().filter(|body| body["kind"] != "uuid_v7") {
                 let name = namespace["name"].as_str().expect("a namespace has a name");
                 cluster.until_served(&region.name, name).await;
             }
@@ -174,11 +164,7 @@ pub fn policy(grant_size: u64, segment_min: u64, segment_max: u64, target_second
 }
 
 fn whole_if_possible(seconds: f64) -> Value {
-    if seconds.fract() == 0.0 {
-        json!(seconds as u64)
-    } else {
-        json!(seconds)
-    }
+    if seconds.fract() == 0.0 { json!(seconds as u64) } else { json!(seconds) }
 }
 
 /// `prefix` and 64 hexadecimal digits.
@@ -191,8 +177,7 @@ pub fn random_token(prefix: &str) -> String {
 }
 
 fn with_env(spec: Spec, env: &[(String, String)]) -> Spec {
-    env.iter()
-        .fold(spec, |spec, (name, value)| spec.env(name, value.as_str()))
+    env.iter().fold(spec, |spec, (name, value)| spec.env(name, value.as_str()))
 }
 
 /// A running cluster.
@@ -227,9 +212,7 @@ impl Cluster {
 
     /// A region by name.
     pub fn region(&self, name: &str) -> &Region {
-        self.regions
-            .get(name)
-            .unwrap_or_else(|| panic!("no region {name} in this cluster"))
+        self.regions.get(name).unwrap_or_else(|| panic!("no region {name} in this cluster"))
     }
 
     /// Every region, by name.
@@ -240,28 +223,18 @@ impl Cluster {
     /// Brings the authority back after a kill and waits until it is ready.
     pub async fn restart_authority(&self) {
         self.authority.start_again();
-        self.authority
-            .wait_ready(&format!("{}/readyz", self.url))
-            .await;
+        self.authority.wait_ready(&format!("{}/readyz", self.url)).await;
     }
 
     /// Brings an agent back after a kill and waits until it serves HTTP (cut off or not).
     pub async fn restart_agent(&self, region: &str) {
         let region = self.region(region);
         region.agent.start_again();
-        region
-            .agent
-            .wait_ready(&format!("{}/healthz", region.url))
-            .await;
+        region.agent.wait_ready(&format!("{}/healthz", region.url)).await;
     }
 
     /// Ids of a namespace from a region, as one caller would get them.
-    pub async fn ids(
-        &self,
-        region: &str,
-        namespace: &str,
-        count: u32,
-    ) -> Result<Vec<i64>, Problem> {
+    pub async fn ids(&self, region: &str, namespace: &str, count: u32) -> Result<Vec<i64>, Problem> {
         let url = &self.region(region).url;
         ask_ids(&http::client(), url, &self.service_token, namespace, count).await
     }
@@ -274,34 +247,18 @@ impl Cluster {
                 return;
             };
             let agent = &self.region(region).agent;
-            assert!(
-                agent.is_alive(),
-                "the agent of {region} ended:\n{}",
-                agent.log()
-            );
-            assert!(
-                Instant::now() < until,
-                "{region} has no id of {namespace} after 60 s: {problem}"
-            );
+            assert!(agent.is_alive(), "the agent of {region} ended:\n{}", agent.log());
+            assert!(Instant::now() < until, "{region} has no id of {namespace} after 60 s: {problem}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     /// A call to the authority as operator; a refusal comes as its problem.
-    pub async fn operate(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Problem> {
+    pub async fn operate(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Problem> {
         let url = format!("{}{path}", self.url);
         let answer = http::call(method, &url, Some(&self.operator_token), body).await;
         let (status, headers, value) = answer.map_err(|error| Problem::connection(&error))?;
-        if (200..300).contains(&status) {
-            Ok(value)
-        } else {
-            Err(Problem::of(status, &headers, &value))
-        }
+        if (200..300).contains(&status) { Ok(value) } else { Err(Problem::of(status, &headers, &value)) }
     }
 
     async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
@@ -311,24 +268,16 @@ impl Cluster {
 
     /// The product's own check of every invariant over its ledgers: the whole answer.
     pub async fn audit(&self) -> Value {
-        self.must("POST", "/v1/audit/verify", Some(&json!({})))
-            .await
+        self.must("POST", "/v1/audit/verify", Some(&json!({}))).await
     }
 
     /// Its findings, as `A1: detail`; empty is good.
     pub async fn verify(&self) -> Vec<String> {
         let audit = self.audit().await;
         let findings = audit["findings"].as_array().expect("findings are a list");
-        assert_eq!(
-            audit["ok"],
-            findings.is_empty(),
-            "`ok` and `findings` agree: {audit}"
-        );
+        assert_eq!(audit["ok"], findings.is_empty(), "`ok` and `findings` agree: {audit}");
         let word = |finding: &Value, key: &str| finding[key].as_str().unwrap_or("?").to_owned();
-        findings
-            .iter()
-            .map(|it| format!("{}: {}", word(it, "invariant"), word(it, "detail")))
-            .collect()
+        findings.iter().map(|it| format!("{}: {}", word(it, "invariant"), word(it, "detail"))).collect()
     }
 
     /// `GET /v1/headroom`.
@@ -341,20 +290,8 @@ impl Cluster {
         let mut grants = Vec::new();
         let mut page = String::new();
         loop {
-            let answer = self
-                .must(
-                    "GET",
-                    &format!("/v1/grants?namespace={namespace}{page}"),
-                    None,
-                )
-                .await;
-            grants.extend(
-                answer["grants"]
-                    .as_array()
-                    .expect("grants are a list")
-                    .iter()
-                    .cloned(),
-            );
+            let answer = self.must("GET", &format!("/v1/grants?namespace={namespace}{page}"), None).await;
+            grants.extend(answer["grants"].as_array().expect("grants are a list").iter().cloned());
             let next = match &answer["next"] {
                 Value::Null => return grants,
                 Value::String(next) => next.clone(),
@@ -383,47 +320,20 @@ impl Cluster {
             service["limits"] = limits.clone();
         }
         self.must("POST", "/v1/services", Some(&service)).await;
-        let answer = self
-            .must("POST", "/v1/services/shop/tokens", Some(&json!({})))
-            .await;
-        self.service_token = answer["token"]
-            .as_str()
-            .expect("a new token is shown")
-            .to_owned();
+        let answer = self.must("POST", "/v1/services/shop/tokens", Some(&json!({}))).await;
+        self.service_token = answer["token"].as_str().expect("a new token is shown").to_owned();
     }
 
-    async fn start_region(
-        &self,
-        name: &str,
-        backend: &Backend,
-        env: &[(String, String)],
-    ) -> Region {
-        let registration = self
-            .must("POST", "/v1/regions", Some(&json!({"name": name})))
-            .await;
-        let token = registration["token"]
-            .as_str()
-            .expect("a new region's token is shown");
+    async fn start_region(&self, name: &str, backend: &Backend, env: &[(String, String)]) -> Region {
+        let registration = self.must("POST", "/v1/regions", Some(&json!({"name": name}))).await;
+        let token = registration["token"].as_str().expect("a new region's token is shown");
         let link = Proxy::start(self.port);
         let (database_url, port) = (backend.url(), ports::free());
         let authority_url = &link.url();
         let database = database_url.as_deref();
-        let setup = Setup {
-            name,
-            token,
-            authority_url,
-            database_url: database,
-            port,
-        };
+        let setup = Setup { name, token, authority_url, database_url: database, port };
         let agent = Daemon::start(with_env(agent_spec(&setup), env));
         let url = format!("http://127.0.0.1:{port}");
-        Region {
-            name: name.to_owned(),
-            url,
-            agent,
-            link,
-            database_url,
-            registration: registration.clone(),
-        }
+        Region { name: name.to_owned(), url, agent, link, database_url, registration: registration.clone() }
     }
 }

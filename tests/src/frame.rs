@@ -35,12 +35,7 @@ impl Message {
         loop {
             let head = Self::read_head(from).await?;
             let mut message = head.ok_or_else(|| broken("closed before the answer"))?;
-            let status = message
-                .start
-                .split(' ')
-                .nth(1)
-                .unwrap_or_default()
-                .to_owned();
+            let status = message.start.split(' ').nth(1).unwrap_or_default().to_owned();
             if status.starts_with('1') {
                 continue;
             }
@@ -66,22 +61,14 @@ impl Message {
 
     /// A header's value by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
     /// The bytes to send on, with a length and with `connection` as asked (`close`, `keep-alive`).
     pub fn to_bytes(&self, connection: &str) -> Vec<u8> {
         let mut head = format!("{}\r\n", self.start);
-        let ours = [
-            "connection",
-            "keep-alive",
-            "transfer-encoding",
-            "content-length",
-        ];
+        let ours = ["connection", "keep-alive", "transfer-encoding", "content-length"];
         for (name, value) in &self.headers {
             let kept = !self.has_body && name.eq_ignore_ascii_case("content-length");
             if kept || !ours.iter().any(|own| name.eq_ignore_ascii_case(own)) {
@@ -107,44 +94,27 @@ impl Message {
         let mut headers = Vec::new();
         let mut size = start.len();
         loop {
-            let line = read_line(from)
-                .await?
-                .ok_or_else(|| broken("closed within a head"))?;
+            let line = read_line(from).await?.ok_or_else(|| broken("closed within a head"))?;
             if line.is_empty() {
-                return Ok(Some(Self {
-                    start,
-                    headers,
-                    body: Vec::new(),
-                    has_body: false,
-                }));
+                return Ok(Some(Self { start, headers, body: Vec::new(), has_body: false }));
             }
             size += line.len();
             if size > MAX_HEAD {
                 return Err(broken("a head beyond 64 KiB"));
             }
-            let (name, value) = line
-                .split_once(':')
-                .ok_or_else(|| broken("a header without a colon"))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| broken("a header without a colon"))?;
             headers.push((name.trim().to_owned(), value.trim().to_owned()));
         }
     }
 
-    async fn read_body(
-        &mut self,
-        from: &mut (impl AsyncBufRead + Unpin),
-        to_end: bool,
-    ) -> Result<()> {
-        let chunked = self
-            .header("transfer-encoding")
-            .is_some_and(|it| it.eq_ignore_ascii_case("chunked"));
+    async fn read_body(&mut self, from: &mut (impl AsyncBufRead + Unpin), to_end: bool) -> Result<()> {
+        let chunked = self.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked"));
         if chunked {
             self.has_body = true;
             return self.read_chunks(from).await;
         }
         if let Some(length) = self.header("content-length") {
-            let length = length
-                .parse()
-                .map_err(|_| broken("a length that is no number"))?;
+            let length = length.parse().map_err(|_| broken("a length that is no number"))?;
             self.has_body = true;
             self.body = vec![0; length];
             from.read_exact(&mut self.body).await?;
@@ -157,12 +127,9 @@ impl Message {
 
     async fn read_chunks(&mut self, from: &mut (impl AsyncBufRead + Unpin)) -> Result<()> {
         loop {
-            let line = read_line(from)
-                .await?
-                .ok_or_else(|| broken("closed within a body"))?;
+            let line = read_line(from).await?.ok_or_else(|| broken("closed within a body"))?;
             let size = line.split(';').next().unwrap_or_default().trim();
-            let size =
-                usize::from_str_radix(size, 16).map_err(|_| broken("a chunk without a size"))?;
+            let size = usize::from_str_radix(size, 16).map_err(|_| broken("a chunk without a size"))?;
             let start = self.body.len();
             self.body.resize(start + size, 0);
             from.read_exact(&mut self.body[start..]).await?;
@@ -180,9 +147,7 @@ impl Message {
 /// A line without its end; None at the end of the stream.
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<String>> {
     let mut line = Vec::new();
-    from.take(MAX_HEAD as u64)
-        .read_until(b'\n', &mut line)
-        .await?;
+    from.take(MAX_HEAD as u64).read_until(b'\n', &mut line).await?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -192,14 +157,9 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Stri
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    String::from_utf8(line)
-        .map(Some)
-        .map_err(|_| broken("a head that is no text"))
+    String::from_utf8(line).map(Some).map_err(|_| broken("a head that is no text"))
 }
 
 fn broken(what: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidData,
-        format!("not an HTTP/1.1 message that the proxy knows: {what}"),
-    )
+    Error::new(ErrorKind::InvalidData, format!("not an HTTP/1.1 message that the proxy knows: {what}"))
 }

@@ -11,9 +11,7 @@ use tokio::net::TcpStream;
 
 /// A client with the harness's time limit.
 pub fn client() -> reqwest::Client {
-    let builder = reqwest::Client::builder()
-        .timeout(Duration::from_secs(30))
-        .no_proxy();
+    let builder = reqwest::Client::builder().timeout(Duration::from_secs(30)).no_proxy();
     builder.build().expect("a client can be built")
 }
 

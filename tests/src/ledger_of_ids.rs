@@ -89,10 +89,7 @@ impl Run {
 
 impl Default for Exposed {
     fn default() -> Self {
-        Self {
-            opened: Instant::now(),
-            inner: Mutex::new(Inner::default()),
-        }
+        Self { opened: Instant::now(), inner: Mutex::new(Inner::default()) }
     }
 }
 
@@ -109,20 +106,13 @@ impl Exposed {
         let twice = inner.mark(ids);
         // The first origins are looked up before this batch is remembered, so that an id which came
         // twice within this one answer is recognised as that.
-        let second = Origin {
-            region: region.to_owned(),
-            at,
-        };
+        let second = Origin { region: region.to_owned(), at };
         let found: Vec<Duplicate> = twice
             .iter()
             .take(DETAILED)
             .map(|id| {
                 let first = inner.origin(*id).unwrap_or_else(|| second.clone());
-                Duplicate {
-                    id: *id,
-                    first,
-                    second: second.clone(),
-                }
+                Duplicate { id: *id, first, second: second.clone() }
             })
             .collect();
         inner.remember(region, at, ids);
@@ -153,12 +143,7 @@ impl Exposed {
 
     /// Whether this id was exposed.
     pub fn contains(&self, id: i64) -> bool {
-        let word = self
-            .inner()
-            .words
-            .get(&(id >> 6))
-            .copied()
-            .unwrap_or_default();
+        let word = self.inner().words.get(&(id >> 6)).copied().unwrap_or_default();
         word & (1 << (id & 63)) != 0
     }
 
@@ -177,18 +162,11 @@ impl Exposed {
     pub fn assert_no_duplicates(&self) {
         let (count, first) = self.duplicates();
         let words: Vec<String> = first.iter().take(20).map(Duplicate::to_string).collect();
-        assert!(
-            count == 0,
-            "{count} of {} ids were exposed twice:\n{}",
-            self.total(),
-            words.join("\n")
-        );
+        assert!(count == 0, "{count} of {} ids were exposed twice:\n{}", self.total(), words.join("\n"));
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.inner.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
 
@@ -200,10 +178,7 @@ impl Inner {
         while let Some(id) = rest.first() {
             // Neighbours share a word: one look-up for all of them.
             let key = id >> 6;
-            let end = rest
-                .iter()
-                .position(|other| other >> 6 != key)
-                .unwrap_or(rest.len());
+            let end = rest.iter().position(|other| other >> 6 != key).unwrap_or(rest.len());
             let word = self.words.entry(key).or_default();
             for id in &rest[..end] {
                 let bit = 1 << (id & 63);
@@ -226,23 +201,13 @@ impl Inner {
             self.regions.len() - 1
         });
         *self.per_region.entry(region.to_owned()).or_default() += ids.len() as u64;
-        self.batches.push(Batch {
-            region: index as u32,
-            at,
-            from: self.runs.len(),
-        });
+        self.batches.push(Batch { region: index as u32, at, from: self.runs.len() });
         let mut rest = ids;
         while let Some(first) = rest.first() {
             let step = rest.get(1).map_or(0, |second| second.wrapping_sub(*first));
-            let even = rest
-                .windows(2)
-                .take_while(|pair| pair[1].wrapping_sub(pair[0]) == step);
+            let even = rest.windows(2).take_while(|pair| pair[1].wrapping_sub(pair[0]) == step);
             let count = even.count() + 1;
-            self.runs.push(Run {
-                first: *first,
-                step,
-                count: count as u32,
-            });
+            self.runs.push(Run { first: *first, step, count: count as u32 });
             rest = &rest[count..];
         }
     }
@@ -252,9 +217,6 @@ impl Inner {
         let run = self.runs.iter().position(|run| run.contains(id))?;
         let batch = self.batches.partition_point(|batch| batch.from <= run);
         let batch = self.batches.get(batch.checked_sub(1)?)?;
-        Some(Origin {
-            region: self.regions.get(batch.region as usize)?.clone(),
-            at: batch.at,
-        })
+        Some(Origin { region: self.regions.get(batch.region as usize)?.clone(), at: batch.at })
     }
 }

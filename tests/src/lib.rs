@@ -20,11 +20,7 @@
 
 // A harness reads the real clock, and a failure of its own set-up should stop the test with a sentence:
 // the bans hold for the product, where both would be faults.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used
-)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod child;

@@ -120,9 +120,7 @@ impl Load {
             started,
             met: Mutex::new((Report::default(), started)),
         });
-        let callers = (0..shared.plan.tasks)
-            .map(|_| tokio::spawn(call_on(shared.clone())))
-            .collect();
+        let callers = (0..shared.plan.tasks).map(|_| tokio::spawn(call_on(shared.clone()))).collect();
         Self { shared, callers }
     }
 
@@ -162,11 +160,7 @@ impl Load {
             }
         }
         // The gap is that of the moment of the stop; the numbers include what was in flight.
-        Report {
-            longest_gap: report.longest_gap,
-            lasted: report.lasted,
-            ..self.shared.report()
-        }
+        Report { longest_gap: report.longest_gap, lasted: report.lasted, ..self.shared.report() }
     }
 }
 
@@ -187,11 +181,7 @@ impl Shared {
     fn report(&self) -> Report {
         let met = self.met();
         let longest_gap = met.0.longest_gap.max(met.1.elapsed());
-        Report {
-            longest_gap,
-            lasted: self.started.elapsed(),
-            ..met.0.clone()
-        }
+        Report { longest_gap, lasted: self.started.elapsed(), ..met.0.clone() }
     }
 
     fn note(&self, answer: &Result<Vec<i64>, Problem>, took: Duration) {
@@ -206,9 +196,7 @@ impl Shared {
             }
             Err(problem) => {
                 *report.errors.entry(problem.code.clone()).or_default() += 1;
-                report
-                    .examples
-                    .insert(problem.code.clone(), problem.clone());
+                report.examples.insert(problem.code.clone(), problem.clone());
             }
         }
     }

@@ -32,10 +32,7 @@ pub fn free() -> u16 {
             return port;
         }
     }
-    panic!(
-        "no free port between {FIRST} and {}: what is holding them all?",
-        FIRST + COUNT
-    );
+    panic!("no free port between {FIRST} and {}: what is holding them all?", FIRST + COUNT);
 }
 
 /// `127.0.0.1:port` with a port from [`free`].
@@ -50,12 +47,7 @@ fn spread(pid: u32) -> u16 {
 /// The lock file if nobody else has it and nobody listens there.
 fn claim(port: u16) -> Option<File> {
     let path = folder().join(port.to_string());
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .ok()?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).ok()?;
     // Another user's test may want the same file later.
     let _ = file.set_permissions(PermissionsExt::from_mode(0o666));
     file.try_lock().ok()?;

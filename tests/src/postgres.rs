@@ -107,36 +107,21 @@ impl Postgres {
 
     /// The same in another database.
     pub fn psql_in(&self, database: &str, sql: &str) -> String {
-        self.try_psql(database, sql)
-            .unwrap_or_else(|error| panic!("psql: {error}\n{sql}\n{}", self.log()))
+        self.try_psql(database, sql).unwrap_or_else(|error| panic!("psql: {error}\n{sql}\n{}", self.log()))
     }
 
     /// The same; psql's words where it fails.
     pub fn try_psql(&self, database: &str, sql: &str) -> Result<String, String> {
         let output = plain(Command::new(self.binaries.join("psql")))
-            .args([
-                "-X",
-                "-q",
-                "-A",
-                "-t",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-c",
-                sql,
-                &self.url_of(database),
-            ])
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql, &self.url_of(database)])
             .env("PGCONNECT_TIMEOUT", "5")
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("psql does not start: {error}"))?;
         if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout)
-                .trim_end()
-                .to_owned());
+            return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned());
         }
-        Err(String::from_utf8_lossy(&output.stderr)
-            .trim_end()
-            .to_owned())
+        Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
     }
 
     /// A fast shutdown: sessions are ended, a checkpoint is written.
@@ -144,11 +129,7 @@ impl Postgres {
         if let Some(server) = self.take() {
             server.resume();
             server.signal(Signal::SIGINT);
-            assert!(
-                server.wait(BOUND),
-                "PostgreSQL does not stop:\n{}",
-                self.log()
-            );
+            assert!(server.wait(BOUND), "PostgreSQL does not stop:\n{}", self.log());
         }
     }
 
@@ -185,45 +166,23 @@ impl Postgres {
     }
 
     fn take(&self) -> Option<Managed> {
-        self.server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-            .take()
+        self.server.lock().unwrap_or_else(|broken| broken.into_inner()).take()
     }
 
     fn each(&self, act: impl FnOnce(&Managed)) {
-        if let Some(server) = &*self
-            .server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-        {
+        if let Some(server) = &*self.server.lock().unwrap_or_else(|broken| broken.into_inner()) {
             act(server);
         }
     }
 
     fn make_data(&self) {
         if nix::unistd::geteuid().is_root() {
-            let own = Command::new("chown")
-                .arg("postgres")
-                .arg(self.folder.path())
-                .status();
+            let own = Command::new("chown").arg("postgres").arg(self.folder.path()).status();
             let made = own.is_ok_and(|status| status.success());
-            assert!(
-                made,
-                "running as root, PostgreSQL needs the user `postgres` (package postgresql)"
-            );
+            assert!(made, "running as root, PostgreSQL needs the user `postgres` (package postgresql)");
         }
         let output = as_server_user(&self.binaries.join("initdb"), self.folder.path())
-            .args([
-                "-A",
-                "trust",
-                "-N",
-                "-U",
-                "postgres",
-                "-E",
-                "UTF8",
-                "--no-locale",
-            ])
+            .args(["-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--no-locale"])
             .arg("-D")
             .arg(self.data_folder())
             .output()
@@ -233,24 +192,15 @@ impl Postgres {
     }
 
     fn launch(&self) {
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log_path());
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.expect("the log can be written");
         let mut command = as_server_user(&self.binaries.join("postgres"), self.folder.path());
-        command
-            .arg("-D")
-            .arg(self.data_folder())
-            .args(self.settings().iter().flat_map(|it| ["-c", it]));
+        command.arg("-D").arg(self.data_folder()).args(self.settings().iter().flat_map(|it| ["-c", it]));
         command.stdout(Stdio::null()).stderr(log);
         // SIGQUIT: the postmaster takes its children with it, which have groups of their own.
         let server = Managed::start("PostgreSQL", command, "QUIT");
         self.wait_until_it_answers(&server);
-        *self
-            .server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner()) = Some(server);
+        *self.server.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(server);
     }
 
     fn settings(&self) -> Vec<String> {
@@ -271,16 +221,8 @@ impl Postgres {
     fn wait_until_it_answers(&self, server: &Managed) {
         let until = Instant::now() + BOUND;
         while self.try_psql("postgres", "SELECT 1").is_err() {
-            assert!(
-                server.is_alive(),
-                "PostgreSQL ended at start:\n{}",
-                self.log()
-            );
-            assert!(
-                Instant::now() < until,
-                "PostgreSQL does not answer:\n{}",
-                self.log()
-            );
+            assert!(server.is_alive(), "PostgreSQL ended at start:\n{}", self.log());
+            assert!(Instant::now() < until, "PostgreSQL does not answer:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(30));
         }
     }
@@ -288,21 +230,12 @@ impl Postgres {
 
 /// The folder of the server's binaries: the newest of Debian's places, else where PATH has them.
 fn binaries() -> PathBuf {
-    let complete = |folder: &PathBuf| {
-        ["initdb", "postgres", "psql"]
-            .iter()
-            .all(|name| folder.join(name).exists())
-    };
-    let versions = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten();
+    let complete = |folder: &PathBuf| ["initdb", "postgres", "psql"].iter().all(|name| folder.join(name).exists());
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            Some((
-                entry.file_name().to_str()?.parse().ok()?,
-                entry.path().join("bin"),
-            ))
+            Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin")))
         })
         .collect();
     versions.sort_by(|one, other| other.cmp(one));
@@ -319,14 +252,7 @@ fn binaries() -> PathBuf {
 fn as_server_user(program: &Path, folder: &Path) -> Command {
     let mut command = if nix::unistd::geteuid().is_root() {
         let mut command = Command::new("setpriv");
-        command
-            .args([
-                "--reuid=postgres",
-                "--regid=postgres",
-                "--init-groups",
-                "--",
-            ])
-            .arg(program);
+        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--"]).arg(program);
         command
     } else {
         Command::new(program)
@@ -337,15 +263,7 @@ fn as_server_user(program: &Path, folder: &Path) -> Command {
 
 /// Nothing of the caller's own PostgreSQL settings, and English.
 fn plain(mut command: Command) -> Command {
-    for name in [
-        "PGHOST",
-        "PGPORT",
-        "PGUSER",
-        "PGDATABASE",
-        "PGDATA",
-        "PGOPTIONS",
-        "PGSERVICE",
-    ] {
+    for name in ["PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGDATA", "PGOPTIONS", "PGSERVICE"] {
         command.env_remove(name);
     }
     command.env("LC_ALL", "C");

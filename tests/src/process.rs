@@ -34,13 +34,7 @@ impl Spec {
     /// Any program.
     pub fn program(name: &str, program: impl Into<PathBuf>) -> Self {
         let (prefix, args, env) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self {
-            name: name.to_owned(),
-            program: program.into(),
-            prefix,
-            args,
-            env,
-        }
+        Self { name: name.to_owned(), program: program.into(), prefix, args, env }
     }
 
     /// One more argument.
@@ -93,10 +87,7 @@ fn faketime_library() -> String {
 pub fn built(name: &str) -> PathBuf {
     // The test is TARGET/PROFILE/deps/NAME-HASH.
     let test = std::env::current_exe().expect("a test knows its own path");
-    let folder = test
-        .parent()
-        .and_then(Path::parent)
-        .expect("a test lies in TARGET/PROFILE/deps");
+    let folder = test.parent().and_then(Path::parent).expect("a test lies in TARGET/PROFILE/deps");
     let binary = folder.join(name);
     assert!(
         binary.exists(),
@@ -119,12 +110,7 @@ impl Daemon {
     pub fn start(spec: Spec) -> Self {
         let folder = Scratch::new(&spec.name);
         std::fs::create_dir(folder.path().join("data")).expect("the folder is ours");
-        let daemon = Self {
-            spec: Mutex::new(spec),
-            running: Mutex::new(None),
-            last_exit: Mutex::new(None),
-            folder,
-        };
+        let daemon = Self { spec: Mutex::new(spec), running: Mutex::new(None), last_exit: Mutex::new(None), folder };
         daemon.start_again();
         daemon
     }
@@ -147,17 +133,10 @@ impl Daemon {
         for (name, value) in &spec.env {
             command.env(name, value.replace("{data}", &data));
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log_path());
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.expect("the log can be written");
         let errors = log.try_clone().expect("a file can be shared");
-        command
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(log).stderr(errors);
         *lock(&self.running) = Some(Managed::start(&spec.name, command, "KILL"));
     }
 
@@ -176,20 +155,13 @@ impl Daemon {
             match client.get(url).timeout(Duration::from_secs(2)).send().await {
                 Ok(answer) if answer.status() == 200 => return,
                 Ok(answer) => {
-                    last = format!(
-                        "{}: {}",
-                        answer.status(),
-                        answer.text().await.unwrap_or_default()
-                    );
+                    last = format!("{}: {}", answer.status(), answer.text().await.unwrap_or_default());
                 }
                 Err(error) => last = error.to_string(),
             }
             let name = self.name();
             if let Some(code) = self.exit_code() {
-                panic!(
-                    "{name} ended with {code} before it was ready:\n{}",
-                    self.log()
-                );
+                panic!("{name} ended with {code} before it was ready:\n{}", self.log());
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
@@ -211,11 +183,7 @@ impl Daemon {
             running.signal_all(Signal::SIGTERM);
         }
         let ended = self.ended_within(Duration::from_secs(30)).await;
-        assert!(
-            ended,
-            "{} does not stop within 30 s of SIGTERM",
-            self.name()
-        );
+        assert!(ended, "{} does not stop within 30 s of SIGTERM", self.name());
         self.exit_code().expect("it ended")
     }
 
@@ -279,9 +247,7 @@ impl Drop for Daemon {
             let log = self.log();
             // A storm of retries would hide the failure itself: its end tells.
             let from = log.len().saturating_sub(20_000);
-            let from = (from..=log.len())
-                .find(|at| log.is_char_boundary(*at))
-                .unwrap_or(0);
+            let from = (from..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(0);
             eprintln!("--- {} said:\n{}\n---", self.name(), &log[from..]);
         }
     }

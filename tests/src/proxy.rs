@@ -108,15 +108,9 @@ impl Proxy {
         });
         // Bound before this returns: a caller may connect at once.
         let listener = std::net::TcpListener::bind(address).expect("the port is ours");
-        listener
-            .set_nonblocking(true)
-            .expect("a listener can be non-blocking");
+        listener.set_nonblocking(true).expect("a listener can be non-blocking");
         let accepting = threads().spawn(accept(address, listener, shared.clone()));
-        Self {
-            address,
-            shared,
-            accepting,
-        }
+        Self { address, shared, accepting }
     }
 
     /// Where clients go: `http://127.0.0.1:PORT`.
@@ -199,17 +193,11 @@ impl Proxy {
     /// Ends every fault. Requests that were swallowed stay lost: their connections are closed.
     pub fn heal(&self) {
         let counted = &mut *self.counted();
-        *counted = Counted {
-            by_path: std::mem::take(&mut counted.by_path),
-            ..Counted::default()
-        };
+        *counted = Counted { by_path: std::mem::take(&mut counted.by_path), ..Counted::default() };
         self.change(|link| {
             let kept = !link.swallow_requests && !link.swallow_answers;
             let generation = link.generation + u64::from(!kept);
-            *link = Link {
-                generation,
-                ..Link::default()
-            };
+            *link = Link { generation, ..Link::default() };
         });
     }
 
@@ -220,11 +208,7 @@ impl Proxy {
 
     /// What was seen of this path.
     pub fn count(&self, path: &str) -> Count {
-        self.counted()
-            .by_path
-            .get(path)
-            .copied()
-            .unwrap_or_default()
+        self.counted().by_path.get(path).copied().unwrap_or_default()
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
@@ -245,9 +229,7 @@ impl Drop for Proxy {
 
 impl Shared {
     fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.counted.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     fn note(&self, path: &str, note: impl FnOnce(&mut Count)) {
@@ -257,11 +239,7 @@ impl Shared {
     /// What happens to this request; takes one off the fault that it chose.
     fn fate(&self, path: &str) -> Fate {
         let counted = &mut *self.counted();
-        if counted
-            .only_path
-            .as_ref()
-            .is_some_and(|only| !path.starts_with(only.as_str()))
-        {
+        if counted.only_path.as_ref().is_some_and(|only| !path.starts_with(only.as_str())) {
             return Fate::Forward;
         }
         let after = counted.repeat.1;

@@ -65,11 +65,7 @@ impl Redis {
         stream.write_all(b"*1\r\n$4\r\nQUIT\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        Ok(answer
-            .strip_suffix("+OK\r\n")
-            .unwrap_or(&answer)
-            .trim_end()
-            .to_owned())
+        Ok(answer.strip_suffix("+OK\r\n").unwrap_or(&answer).trim_end().to_owned())
     }
 
     /// An orderly stop.
@@ -77,11 +73,7 @@ impl Redis {
         if let Some(server) = self.take() {
             server.resume();
             server.signal(Signal::SIGTERM);
-            assert!(
-                server.wait(BOUND),
-                "redis-server does not stop:\n{}",
-                self.log()
-            );
+            assert!(server.wait(BOUND), "redis-server does not stop:\n{}", self.log());
         }
     }
 
@@ -114,18 +106,11 @@ impl Redis {
     }
 
     fn take(&self) -> Option<Managed> {
-        self.server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-            .take()
+        self.server.lock().unwrap_or_else(|broken| broken.into_inner()).take()
     }
 
     fn each(&self, act: impl FnOnce(&Managed)) {
-        if let Some(server) = &*self
-            .server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-        {
+        if let Some(server) = &*self.server.lock().unwrap_or_else(|broken| broken.into_inner()) {
             act(server);
         }
     }
@@ -133,22 +118,8 @@ impl Redis {
     fn launch(&self) {
         let mut command = Command::new("redis-server");
         command
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-            ])
-            .args([
-                "--appendonly",
-                "yes",
-                "--appendfsync",
-                "always",
-                "--logfile",
-                "redis.log",
-            ])
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--logfile", "redis.log"])
             .args(&self.options)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
@@ -157,21 +128,10 @@ impl Redis {
         let server = Managed::start("redis-server (`ops/test` installs it)", command, "KILL");
         let until = Instant::now() + BOUND;
         while self.command(&["PING"]).ok().as_deref() != Some("+PONG") {
-            assert!(
-                server.is_alive(),
-                "redis-server ended at start:\n{}",
-                self.log()
-            );
-            assert!(
-                Instant::now() < until,
-                "redis-server does not answer:\n{}",
-                self.log()
-            );
+            assert!(server.is_alive(), "redis-server ended at start:\n{}", self.log());
+            assert!(Instant::now() < until, "redis-server does not answer:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
-        *self
-            .server
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner()) = Some(server);
+        *self.server.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(server);
     }
 }

@@ -29,28 +29,14 @@ impl fmt::Display for Problem {
 impl Problem {
     pub(crate) fn connection(error: &reqwest::Error) -> Self {
         let (code, detail) = ("connection".to_owned(), format!("{error:?}"));
-        Self {
-            status: 0,
-            code,
-            detail,
-            retry_after: None,
-        }
+        Self { status: 0, code, detail, retry_after: None }
     }
 
     pub(crate) fn of(status: u16, headers: &HeaderMap, body: &Value) -> Self {
-        let retry_after = headers
-            .get("retry-after")
-            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let code = body["code"].as_str().unwrap_or("unreadable").to_owned();
-        let detail = body["detail"]
-            .as_str()
-            .map_or_else(|| body.to_string(), str::to_owned);
-        Self {
-            status,
-            code,
-            detail,
-            retry_after,
-        }
+        let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
+        Self { status, code, detail, retry_after }
     }
 }
 
@@ -73,14 +59,8 @@ pub async fn ask_ids(
         let id = |id: &Value| id.as_str()?.parse::<i64>().ok();
         ids.iter().map(id).collect::<Option<Vec<i64>>>()
     });
-    let ids = ids
-        .flatten()
-        .ok_or_else(|| Problem::of(status, &headers, &value))?;
-    assert_eq!(
-        ids.len(),
-        count as usize,
-        "{count} ids were asked of {namespace}, and so many came"
-    );
+    let ids = ids.flatten().ok_or_else(|| Problem::of(status, &headers, &value))?;
+    assert_eq!(ids.len(), count as usize, "{count} ids were asked of {namespace}, and so many came");
     Ok(ids)
 }
 

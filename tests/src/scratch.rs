@@ -74,10 +74,7 @@ fn root() -> &'static Root {
             .process_group(0)
             .spawn()
             .expect("sh can be started");
-        Root {
-            path,
-            _watchdog: watchdog,
-        }
+        Root { path, _watchdog: watchdog }
     })
 }
 

@@ -1,12 +1,7 @@
 //! The load generator tried on a small agent that is made to stumble: successes, refusals by code, lost
 //! answers, gaps, and a duplicate that only the ledger can see.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing)]
 
 use axum::extract::State;
@@ -30,21 +25,15 @@ async fn ids(State(agent): State<Agent>, Json(body): Json<Value>) -> (StatusCode
         return (StatusCode::SERVICE_UNAVAILABLE, Json(problem));
     }
     let count = body["count"].as_i64().unwrap();
-    let ids: Vec<String> = (agent.0..agent.0 + count)
-        .map(|id| id.to_string())
-        .collect();
+    let ids: Vec<String> = (agent.0..agent.0 + count).map(|id| id.to_string()).collect();
     agent.0 += count;
     (StatusCode::OK, Json(json!({"ids": ids})))
 }
 
 async fn start() -> (Agent, Proxy, Plan) {
     let agent = Agent::default();
-    let app = Router::new()
-        .route("/v1/ids", post(ids))
-        .with_state(agent.clone());
-    let listener = tokio::net::TcpListener::bind(ports::free_addr())
-        .await
-        .unwrap();
+    let app = Router::new().route("/v1/ids", post(ids)).with_state(agent.clone());
+    let listener = tokio::net::TcpListener::bind(ports::free_addr()).await.unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap().port());
     tokio::spawn(async move { axum::serve(listener, app).await });
     let plan = Plan {
@@ -73,24 +62,10 @@ async fn load_counts_what_callers_meet() {
     assert!(load.successes_within(50, Duration::from_secs(10)).await);
     let report = load.stop().await;
     assert!(report.errors["segment_dry"] > 4, "{report:?}");
-    assert_eq!(
-        (report.errors["connection"], report.errors.len()),
-        (2, 2),
-        "{report:?}"
-    );
-    assert!(
-        report.longest_gap >= Duration::from_millis(250),
-        "{report:?}"
-    );
-    assert_eq!(
-        (report.ids, report.successes * 7),
-        (exposed.total(), exposed.total())
-    );
-    assert_eq!(
-        agent.lock().unwrap().0 as u64,
-        report.ids + 14,
-        "two answers of 7 were lost"
-    );
+    assert_eq!((report.errors["connection"], report.errors.len()), (2, 2), "{report:?}");
+    assert!(report.longest_gap >= Duration::from_millis(250), "{report:?}");
+    assert_eq!((report.ids, report.successes * 7), (exposed.total(), exposed.total()));
+    assert_eq!(agent.lock().unwrap().0 as u64, report.ids + 14, "two answers of 7 were lost");
     exposed.assert_no_duplicates();
 }
 

@@ -4,12 +4,7 @@
 //! a rule that needs a clever exception is better changed. Banned words are put together with `concat!`
 //! below, so that this file obeys its own rules.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,21 +14,12 @@ const MAX_FUNCTION: usize = 70;
 
 /// Files beside `shared/core/src/segment.rs` and `tests/` that may use an atomic, and why.
 const ATOMICS: &[(&str, &str)] = &[
-    (
-        "shared/runtime/src/clock.rs",
-        "the hands of the clock that a test moves",
-    ),
-    (
-        "shared/runtime/src/db/sqlx_engine.rs",
-        "counts commits until the SQLite log is next copied; decides no bound",
-    ),
+    ("shared/runtime/src/clock.rs", "the hands of the clock that a test moves"),
+    ("shared/runtime/src/db/sqlx_engine.rs", "counts commits until the SQLite log is next copied; decides no bound"),
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Every file that is, or would be, in the repository: path from the root with `/`, and content.
@@ -52,14 +38,7 @@ fn tracked() -> Option<Vec<String>> {
     let root = root();
     let folder = format!("safe.directory={}", root.display());
     let output = Command::new("git")
-        .args([
-            "-c",
-            &folder,
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["-c", &folder, "ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(&root)
         .output()
         .ok()?;
@@ -86,30 +65,18 @@ fn walk(folder: &Path) -> Vec<String> {
 }
 
 fn rust_files() -> Vec<(String, String)> {
-    files()
-        .into_iter()
-        .filter(|(name, _)| name.ends_with(".rs"))
-        .collect()
+    files().into_iter().filter(|(name, _)| name.ends_with(".rs")).collect()
 }
 
 fn report(failures: &[String]) {
-    assert!(
-        failures.is_empty(),
-        "{} to put right:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} to put right:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// One line per use of `word` in files that `applies` names.
 fn uses(word: &str, advice: &str, applies: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for (name, text) in rust_files().iter().filter(|(name, _)| applies(name)) {
-        for (index, _) in text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| line.contains(word))
-        {
+        for (index, _) in text.lines().enumerate().filter(|(_, line)| line.contains(word)) {
             found.push(format!("{name}:{}: `{word}`: {advice}", index + 1));
         }
     }
@@ -123,11 +90,8 @@ fn in_tests(name: &str) -> bool {
 #[test]
 fn every_file_begins_with_module_docs() {
     let bare = |(name, text): &(String, String)| {
-        (!text.starts_with("//!")).then(|| {
-            format!(
-                "{name}: begin with `//!`: its purpose, its invariant, what is absent on purpose"
-            )
-        })
+        (!text.starts_with("//!"))
+            .then(|| format!("{name}: begin with `//!`: its purpose, its invariant, what is absent on purpose"))
     };
     report(&rust_files().iter().filter_map(bare).collect::<Vec<_>>());
 }
@@ -136,8 +100,7 @@ fn every_file_begins_with_module_docs() {
 fn no_file_is_longer_than_500_lines() {
     let long = |(name, text): &(String, String)| {
         let lines = text.lines().count();
-        (lines > MAX_FILE)
-            .then(|| format!("{name}: {lines} lines: split it by noun below {MAX_FILE}"))
+        (lines > MAX_FILE).then(|| format!("{name}: {lines} lines: split it by noun below {MAX_FILE}"))
     };
     report(&rust_files().iter().filter_map(long).collect::<Vec<_>>());
 }
@@ -170,19 +133,14 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
         let indent = line.len() - line.trim_start().len();
         let end = format!("{}}}", &line[..indent]);
         // A head without a body (in a trait) ends with `;` before any line opens a brace.
-        let body = lines[start..]
-            .iter()
-            .position(|line| line.ends_with('{') || line.ends_with(';'));
+        let body = lines[start..].iter().position(|line| line.ends_with('{') || line.ends_with(';'));
         let Some(body) = body.map(|offset| start + offset) else {
             continue;
         };
         if line.ends_with('}') || lines[body].ends_with(';') {
             continue;
         }
-        let length = lines[body..]
-            .iter()
-            .position(|line| *line == end)
-            .map(|at| body + at + 1 - start);
+        let length = lines[body..].iter().position(|line| *line == end).map(|at| body + at + 1 - start);
         found.push((start + 1, name, length.unwrap_or(lines.len() - start)));
     }
     found
@@ -191,54 +149,31 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
 /// `fn name` behind nothing but qualifiers.
 fn function_name(line: &str) -> Option<String> {
     let (before, after) = line.trim_start().split_once("fn ")?;
-    let qualifier = |word: &str| {
-        matches!(word, "pub" | "const" | "async" | "unsafe" | "extern") || word.starts_with("pub(")
-    };
+    let qualifier =
+        |word: &str| matches!(word, "pub" | "const" | "async" | "unsafe" | "extern") || word.starts_with("pub(");
     if !before.split_whitespace().all(qualifier) {
         return None;
     }
-    let name: String = after
-        .chars()
-        .take_while(|it| it.is_alphanumeric() || *it == '_')
-        .collect();
+    let name: String = after.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect();
     (!name.is_empty()).then_some(name)
 }
 
 #[test]
 fn the_function_scanner_counts() {
-    let text =
-        "fn one() {\n    a();\n}\npub async fn two(\n    b: u8,\n) -> u8 {\n    b\n}\nfn none();\n";
-    let text = format!(
-        "{text}mod m {{\n    pub(crate) fn three() {{\n        x\n    }}\n    fn four() {{}}\n}}\n"
-    );
+    let text = "fn one() {\n    a();\n}\npub async fn two(\n    b: u8,\n) -> u8 {\n    b\n}\nfn none();\n";
+    let text = format!("{text}mod m {{\n    pub(crate) fn three() {{\n        x\n    }}\n    fn four() {{}}\n}}\n");
     let found: Vec<(usize, String, usize)> = functions(&text);
     let expected = [(1, "one", 3), (4, "two", 5), (11, "three", 3)];
-    assert_eq!(
-        found,
-        expected.map(|(line, name, length)| (line, name.to_owned(), length))
-    );
+    assert_eq!(found, expected.map(|(line, name, length)| (line, name.to_owned(), length)));
 }
 
 #[test]
 fn nothing_is_left_undone() {
     let mut found = Vec::new();
-    for word in [
-        concat!("to", "do!("),
-        concat!("unimple", "mented!("),
-        concat!("FIX", "ME"),
-        concat!("XX", "X"),
-    ] {
-        found.extend(uses(
-            word,
-            "finish it, or leave it out and say so in docs/",
-            |_| true,
-        ));
+    for word in [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("XX", "X")] {
+        found.extend(uses(word, "finish it, or leave it out and say so in docs/", |_| true));
     }
-    found.extend(uses(
-        concat!("db", "g!("),
-        "take it out, or use `tracing`",
-        |_| true,
-    ));
+    found.extend(uses(concat!("db", "g!("), "take it out, or use `tracing`", |_| true));
     report(&found);
 }
 
@@ -253,8 +188,7 @@ fn only_the_clock_reads_the_clock() {
 
 #[test]
 fn sql_is_written_in_one_place() {
-    let advice =
-        "SQL stands in a file `sql.rs`, a folder `sql/` or migrations; call a function of it";
+    let advice = "SQL stands in a file `sql.rs`, a folder `sql/` or migrations; call a function of it";
     // The database door itself asks an engine about its settings and keeps the table of migrations.
     let places = ["/sql.rs", "/sql/", "migrations", "shared/runtime/src/db/"];
     let applies = |name: &str| !in_tests(name) && !places.iter().any(|place| name.contains(place));
@@ -282,19 +216,12 @@ fn atomics_stand_where_they_were_argued_for() {
 
 #[test]
 fn no_path_of_one_machine_is_in_the_repository() {
-    let banned = [
-        concat!("/wo", "rk/"),
-        concat!("/ro", "ot/"),
-        concat!("/ho", "me/"),
-    ];
+    let banned = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
     let mut found = Vec::new();
     for (name, text) in files() {
         for (index, line) in text.lines().enumerate() {
             if banned.iter().any(|path| starts_a_path(line, path)) {
-                found.push(format!(
-                    "{name}:{}: a path of one machine: make it relative",
-                    index + 1
-                ));
+                found.push(format!("{name}:{}: a path of one machine: make it relative", index + 1));
             }
         }
     }
@@ -305,9 +232,7 @@ fn no_path_of_one_machine_is_in_the_repository() {
 fn starts_a_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
-        !before.is_some_and(|it| {
-            it.is_alphanumeric() || matches!(it, '/' | '.' | '_' | '-' | '}' | ':')
-        })
+        !before.is_some_and(|it| it.is_alphanumeric() || matches!(it, '/' | '.' | '_' | '-' | '}' | ':'))
     })
 }
 
@@ -320,9 +245,7 @@ fn the_core_depends_on_nothing_that_acts() {
         if line.starts_with('[') {
             section = line;
             if line.contains("dependencies.") || line.contains("target.") {
-                found.push(format!(
-                    "{line}: write dependencies of the core as plain lines"
-                ));
+                found.push(format!("{line}: write dependencies of the core as plain lines"));
             }
             continue;
         }

@@ -152,7 +152,12 @@ impl Authority {
     ///
     /// # Errors
     /// `not_found`, `invalid_request`, or those of the store.
-    pub async fn patch_service(&self, who: &str, name: &Name, patch: ServicePatch) -> Result<ServiceView, ServiceError> {
+    pub async fn patch_service(
+        &self,
+        who: &str,
+        name: &Name,
+        patch: ServicePatch,
+    ) -> Result<ServiceView, ServiceError> {
         let name = name.clone();
         self.change(who, "service_patch", move |roster| {
             let mut entry = live_service(roster, &name)?;
@@ -226,6 +231,33 @@ impl Authority {
             Ok((vec![change], view))
         })
         .await
+    }
+
+    /// All operators and viewers.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn operators(&self) -> Result<Vec<OperatorView>, ServiceError> {
+        self.reload().await?;
+        let known = self.known();
+        let views = known.roster.entries().filter_map(|e| match &e.body {
+            Body::Operator(operator) => Some(OperatorView {
+                name: e.name.clone(),
+                role: if operator.viewer { OperatorRole::Viewer } else { OperatorRole::Operator },
+                tokens: token_views(&operator.tokens),
+            }),
+            Body::Region(_) | Body::Namespace(_) | Body::Service(_) => None,
+        });
+        Ok(views.collect())
+    }
+
+    /// Whether a service may know about a namespace.
+    #[must_use]
+    pub fn admits(&self, service: &Name, namespace: &Name) -> bool {
+        match self.known().roster.get(Kind::Service, service).map(|e| &e.body) {
+            Some(Body::Service(entry)) => entry.namespaces.contains(namespace),
+            _ => false,
+        }
     }
 
     /// A fresh token of an operator or viewer.

@@ -45,7 +45,10 @@ impl ServiceError {
     /// No token, or one that nobody knows.
     #[must_use]
     pub fn unauthenticated() -> Self {
-        problem(Code::Unauthenticated, "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`")
+        problem(
+            Code::Unauthenticated,
+            "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`",
+        )
     }
 
     /// What the caller is told.
@@ -63,16 +66,22 @@ fn ledger_problem(error: &LedgerError) -> Problem {
     match error {
         LedgerError::Closed(scope) => Problem::new(
             Code::Quarantined,
-            format!("{scope} is closed until it is settled whether the store went back in time; see GET /v1/quarantines"),
+            format!(
+                "{scope} is closed until it is settled whether the store went back in time; see GET /v1/quarantines"
+            ),
         )
         .retry_after(2),
         LedgerError::NotDurable(why) => Problem::new(Code::NotDurable, why.clone()),
-        LedgerError::Witness(why) => Problem::new(Code::NotDurable, format!("the required witness cannot be used: {why}")),
+        LedgerError::Witness(why) => {
+            Problem::new(Code::NotDurable, format!("the required witness cannot be used: {why}"))
+        }
         LedgerError::Refused(why) => Problem::new(Code::NotAllowed, why.clone()),
         LedgerError::Db(DbError::Indeterminate(_)) => {
             Problem::new(Code::NotDurable, "the commit's outcome is not known; the same request finds out")
         }
-        LedgerError::Db(DbError::Unique) => Problem::new(Code::UpstreamUnavailable, "another writer was first; try again"),
+        LedgerError::Db(DbError::Unique) => {
+            Problem::new(Code::UpstreamUnavailable, "another writer was first; try again")
+        }
         LedgerError::Db(error) => Problem::new(Code::UpstreamUnavailable, format!("the authority's store: {error}")),
     }
 }

@@ -63,6 +63,30 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// Publishes what is left as gauges.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
+        metrics::gauge!("cadastre_quarantined").set(if self.is_open() { 0.0 } else { 1.0 });
+        for namespace in self.headroom().await?.namespaces {
+            let name = namespace.name.to_string();
+            metrics::gauge!("cadastre_space_left", "namespace" => name.clone()).set(namespace.space_left as f64);
+            metrics::gauge!("cadastre_burned", "namespace" => name.clone()).set(namespace.burned as f64);
+            for region in namespace.regions {
+                let word = region.region.to_string();
+                metrics::gauge!("cadastre_region_left", "namespace" => name.clone(), "region" => word.clone())
+                    .set(region.left as f64);
+                if let Some(seconds) = region.heard_seconds {
+                    metrics::gauge!("cadastre_region_heard_seconds", "region" => word).set(seconds as f64);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 fn region_headroom(
     name: &Name,
     region: &cadastre_core::roster::RegionEntry,

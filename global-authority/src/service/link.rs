@@ -55,11 +55,16 @@ impl Authority {
         let chain = token::make(Prefix::Chain, self.entropy.bytes32());
         let (kept, confirmed, store) = match self.hear(caller, &region, &message, &chain).await? {
             Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
-            Heard::Late => return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing")),
+            Heard::Late => {
+                return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing"));
+            }
             Heard::Copy(why) => return Err(problem(Code::WrongStore, why)),
             Heard::Lacks(marks) => {
                 self.doubt_marks(marks).await?;
-                match self.hear(caller, &region, &Message { words: unmarked(&message), ..message.clone() }, &chain).await? {
+                match self
+                    .hear(caller, &region, &Message { words: unmarked(&message), ..message.clone() }, &chain)
+                    .await?
+                {
                     Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
                     _ => return Err(problem(Code::Quarantined, "this store lacks a row that the region holds")),
                 }
@@ -67,7 +72,8 @@ impl Authority {
         };
         let lost = store == HolderStore::WentBack || message.words.store_went_back;
         if lost && message.sender.epoch.is_none_or(|epoch| epoch == region.epoch) && self.is_open() {
-            region = self.region_event(caller, RegionEvent::WentBack, "its store went back in time", "authority").await?;
+            region =
+                self.region_event(caller, RegionEvent::WentBack, "its store went back in time", "authority").await?;
         }
         if let Some(testimony) = &message.testimony {
             self.testify(caller, &message, testimony).await?;
@@ -170,11 +176,17 @@ impl Authority {
             clock_ms: message.sender.clock_ms,
         };
         let barred = if !self.is_open() {
-            Some(Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold").retry_after(2))
+            Some(
+                Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold")
+                    .retry_after(2),
+            )
         } else if message.sender.epoch != Some(region.epoch) {
             Some(Problem::new(Code::EpochFenced, format!("the region's epoch is {} now", region.epoch)))
         } else if !region.state.gets_grants() {
-            Some(Problem::new(Code::RegionNotReady, format!("a {} region gets no grants", region.state.as_str())).retry_after(5))
+            Some(
+                Problem::new(Code::RegionNotReady, format!("a {} region gets no grants", region.state.as_str()))
+                    .retry_after(5),
+            )
         } else if !message.words.proven {
             Some(Problem::new(Code::StoreUnproven, "the region's store is not proved current yet"))
         } else {
@@ -304,12 +316,17 @@ impl Hearing {
         let (place, previous) = self.place(&sessions, own);
         match place {
             Place::LateCopy => return Ok(Heard::Late),
-            Place::Clone => return self.copy(tx, own, "two copies of this region's store are alive; this one ends").await,
-            Place::WrongChain => return self.copy(tx, own, "two copies of this process are alive; this one ends").await,
+            Place::Clone => {
+                return self.copy(tx, own, "two copies of this region's store are alive; this one ends").await;
+            }
+            Place::WrongChain => {
+                return self.copy(tx, own, "two copies of this process are alive; this one ends").await;
+            }
             Place::Next | Place::NewSession | Place::Resend => {}
         }
         let found = contains_marks(tx, &self.message.words.marks).await?;
-        let lacks: Vec<ScopeMark> = self.message.words.marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
+        let lacks: Vec<ScopeMark> =
+            self.message.words.marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
         if !lacks.is_empty() {
             for mark in &lacks {
                 shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
@@ -349,11 +366,19 @@ impl Hearing {
             number: RequestNo(s.number),
             chain: s.chain.clone(),
             previous_chain: s.previous_chain.clone(),
+            current: s.generation == self.generation,
         });
         let newest = sessions.iter().map(|s| SessionNo(s.session)).max();
         let chain = sender.chain.as_deref();
-        let place =
-            place(kept.as_ref(), newest, sender.shared_store, sender.session, &sender.incarnation, sender.number, chain);
+        let place = place(
+            kept.as_ref(),
+            newest,
+            sender.shared_store,
+            sender.session,
+            &sender.incarnation,
+            sender.number,
+            chain,
+        );
         (place, sender.chain.clone().unwrap_or_default())
     }
 
@@ -372,6 +397,7 @@ impl Hearing {
             version: sender.version.chars().take(64).collect(),
             clock_offset_ms: signed(sender.clock_ms).saturating_sub(signed(self.now_ms)),
             heard_at_ms: self.now_ms,
+            generation: self.generation,
             ended: false,
         }
     }

@@ -29,7 +29,8 @@ impl Authority {
         let known = self.known();
         // A deleted namespace still says who was given what.
         let entry = known.roster.namespace(namespace);
-        let entry = entry.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+        let entry =
+            entry.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
         let nobody = || problem(Code::UnknownId, format!("{id} was never granted in {namespace}"));
         for ordinal in entry.definition.origin_ordinals(value) {
             let name = namespace.clone();
@@ -42,12 +43,8 @@ impl Authority {
                 })
                 .await?;
             if let Some(grant) = found {
-                let range = OriginRange {
-                    id: grant.grant_id.0,
-                    lo: grant.range.lo(),
-                    hi: grant.range.hi(),
-                    at: grant.at_ms,
-                };
+                let range =
+                    OriginRange { id: grant.grant_id.0, lo: grant.range.lo(), hi: grant.range.hi(), at: grant.at_ms };
                 return Ok(Origin {
                     namespace: namespace.clone(),
                     id: id.to_owned(),
@@ -76,7 +73,9 @@ impl Authority {
         let mut sessions = self
             .continuity
             .db()
-            .read("agents", move |tx| Box::pin(async move { Ok::<_, LedgerError>(sql::live_sessions(tx, since).await?) }))
+            .read("agents", move |tx| {
+                Box::pin(async move { Ok::<_, LedgerError>(sql::live_sessions(tx, since).await?) })
+            })
             .await?;
         sessions.retain(|s| s.region == region);
         sessions.sort_by_key(|s| std::cmp::Reverse(s.heard_at_ms));

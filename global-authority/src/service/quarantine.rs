@@ -51,7 +51,8 @@ impl Authority {
         if promised.counter > standing.generation.counter.saturating_add(MAX_GENERATIONS_AHEAD) {
             return Err(problem(Code::InvalidRequest, "words.promised is of a generation that cannot be ours"));
         }
-        let known = !standing.how.is_open() && promised <= standing.generation && (!back || standing.how == How::WentBack);
+        let known =
+            !standing.how.is_open() && promised <= standing.generation && (!back || standing.how == How::WentBack);
         if !known {
             let back = back || standing.how == How::WentBack;
             self.continuity.quarantine(back, &format!("{why} ({})", message.sender.region), vec![promised]).await?;
@@ -211,8 +212,9 @@ impl Authority {
 
     async fn lift_all(&self, evidence: Evidence, generation: Generation, how: How) -> Result<(), ServiceError> {
         let now = self.now_ms();
-        let ids: Vec<RowId> =
-            (0..evidence.rows.len() + evidence.roster.namespaces().count() + 1).map(|_| self.continuity.row_id()).collect();
+        let ids: Vec<RowId> = (0..evidence.rows.len() + evidence.roster.namespaces().count() + 1)
+            .map(|_| self.continuity.row_id())
+            .collect();
         let raised = raises(&evidence);
         let (rows, roster, word) = (evidence.rows, evidence.roster, how.as_str());
         let marks = self
@@ -258,7 +260,10 @@ impl Authority {
                 return Err(problem(Code::NotFound, format!("bounds: there is no region {region}")));
             }
             if *bound > capacity {
-                return Err(problem(Code::InvalidRequest, format!("bounds: {region}: above the namespace's capacity {capacity}")));
+                return Err(problem(
+                    Code::InvalidRequest,
+                    format!("bounds: {region}: above the namespace's capacity {capacity}"),
+                ));
             }
             let known = bound_for(&evidence, namespace, own.view.mark.bound);
             if *bound < known {

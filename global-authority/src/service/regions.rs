@@ -26,7 +26,8 @@ impl Authority {
                 match roster.region(&name).map(|r| r.state) {
                     None => {}
                     Some(RegionState::Retired) => {
-                        let text = format!("region {name} is retired, and the name of a retired region is never used again");
+                        let text =
+                            format!("region {name} is retired, and the name of a retired region is never used again");
                         return Err(problem(Code::NameRetired, text));
                     }
                     Some(_) => return Err(problem(Code::AlreadyExists, format!("there is a region {name} already"))),
@@ -64,7 +65,12 @@ impl Authority {
     }
 
     /// Binds a store to a region.
-    pub(super) async fn join(&self, name: &Name, store: StoreId, event: RegionEvent) -> Result<RegionEntry, ServiceError> {
+    pub(super) async fn join(
+        &self,
+        name: &Name,
+        store: StoreId,
+        event: RegionEvent,
+    ) -> Result<RegionEntry, ServiceError> {
         let name = name.clone();
         self.change("agent", "join", move |roster| {
             let mut entry = live_region(roster, &name)?;

@@ -85,7 +85,8 @@ impl Authority {
                 Box::pin(async move {
                     let row = shared::scope(tx, &Scope::Namespace(name.clone())).await?;
                     let held = sql::holdings(tx).await?;
-                    let granted = held.iter().filter(|h| h.namespace == name).fold(0_u64, |n, h| n.saturating_add(h.granted));
+                    let granted =
+                        held.iter().filter(|h| h.namespace == name).fold(0_u64, |n, h| n.saturating_add(h.granted));
                     Ok::<_, LedgerError>(row.map(|r| (r.view.mark.bound, r.view.generation, granted)))
                 })
             })

@@ -9,8 +9,11 @@ use super::parse;
 
 macro_rules! select_grants {
     ($tail:literal) => {
-        concat!("SELECT grant_id, namespace, allocation_id, region, region_id, epoch, store_id, want, lo, hi, \
-             generation, mark_row, confirmed_at_ms, at_ms FROM grants ", $tail)
+        concat!(
+            "SELECT grant_id, namespace, allocation_id, region, region_id, epoch, store_id, want, lo, hi, \
+             generation, mark_row, confirmed_at_ms, at_ms FROM grants ",
+            $tail
+        )
     };
 }
 

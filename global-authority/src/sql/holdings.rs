@@ -8,8 +8,11 @@ use super::parse;
 
 macro_rules! select_holdings {
     ($tail:literal) => {
-        concat!("SELECT namespace, region, epoch, granted, held_left, in_instances, carved, burned, rate_milli, \
-             peak_milli, heard_at_ms FROM holdings ", $tail)
+        concat!(
+            "SELECT namespace, region, epoch, granted, held_left, in_instances, carved, burned, rate_milli, \
+             peak_milli, heard_at_ms FROM holdings ",
+            $tail
+        )
     };
 }
 
@@ -84,12 +87,7 @@ pub async fn holding_of(tx: &mut Tx, namespace: &Name, region: &Name) -> Result<
 /// # Errors
 /// Those of the store.
 pub async fn holdings(tx: &mut Tx) -> Result<Vec<Holding>, DbError> {
-    let rows = tx
-        .query(
-            select_holdings!("ORDER BY namespace, region"),
-            &[],
-        )
-        .await?;
+    let rows = tx.query(select_holdings!("ORDER BY namespace, region"), &[]).await?;
     rows.iter().map(holding).collect()
 }
 

@@ -10,8 +10,11 @@ use super::parse;
 
 macro_rules! select_sessions {
     ($tail:literal) => {
-        concat!("SELECT region, store_id, session, incarnation, number, chain, previous_chain, url, version, \
-             clock_offset_ms, heard_at_ms, ended FROM sessions ", $tail)
+        concat!(
+            "SELECT region, store_id, session, incarnation, number, chain, previous_chain, url, version, \
+             clock_offset_ms, heard_at_ms, generation, ended FROM sessions ",
+            $tail
+        )
     };
 }
 
@@ -40,6 +43,8 @@ pub struct Session {
     pub clock_offset_ms: i64,
     /// When it last spoke, milliseconds since the Unix epoch.
     pub heard_at_ms: u64,
+    /// The generation in which it last spoke.
+    pub generation: Generation,
     /// Whether it was ended because two copies of it were found.
     pub ended: bool,
 }
@@ -57,7 +62,8 @@ fn session(row: &Row) -> Result<Session, DbError> {
         version: row.text(8)?.to_owned(),
         clock_offset_ms: row.int(9)?,
         heard_at_ms: row.uint(10)?,
-        ended: row.bool(11)?,
+        generation: Generation::from_sql(row.int(11)?),
+        ended: row.bool(12)?,
     })
 }
 
@@ -68,8 +74,10 @@ fn session(row: &Row) -> Result<Session, DbError> {
 pub async fn sessions_of(tx: &mut Tx, region: &Name, store: StoreId) -> Result<Vec<Session>, DbError> {
     let rows = tx
         .query(
-            select_sessions!("WHERE region = $1 AND store_id = $2
-             ORDER BY session DESC LIMIT 256"),
+            select_sessions!(
+                "WHERE region = $1 AND store_id = $2
+             ORDER BY session DESC LIMIT 256"
+            ),
             &[region.as_str().into(), store.to_string().into()],
         )
         .await?;
@@ -83,8 +91,10 @@ pub async fn sessions_of(tx: &mut Tx, region: &Name, store: StoreId) -> Result<V
 pub async fn live_sessions(tx: &mut Tx, since_ms: u64) -> Result<Vec<Session>, DbError> {
     let rows = tx
         .query(
-            select_sessions!("WHERE heard_at_ms >= $1 AND ended = 0
-             ORDER BY region, session DESC"),
+            select_sessions!(
+                "WHERE heard_at_ms >= $1 AND ended = 0
+             ORDER BY region, session DESC"
+            ),
             &[Value::int(since_ms)?],
         )
         .await?;
@@ -98,10 +108,10 @@ pub async fn live_sessions(tx: &mut Tx, since_ms: u64) -> Result<Vec<Session>, D
 pub async fn put_session(tx: &mut Tx, s: &Session) -> Result<(), DbError> {
     tx.execute(
         "INSERT INTO sessions (region, store_id, session, incarnation, number, chain, previous_chain, url, version,
-         clock_offset_ms, heard_at_ms, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+         clock_offset_ms, heard_at_ms, generation, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
          ON CONFLICT (region, store_id, session) DO UPDATE SET number = excluded.number, chain = excluded.chain,
          previous_chain = excluded.previous_chain, url = excluded.url, version = excluded.version,
-         clock_offset_ms = excluded.clock_offset_ms, heard_at_ms = excluded.heard_at_ms, ended = excluded.ended",
+         clock_offset_ms = excluded.clock_offset_ms, heard_at_ms = excluded.heard_at_ms, generation = excluded.generation, ended = excluded.ended",
         &[
             s.region.as_str().into(),
             s.store_id.to_string().into(),
@@ -114,6 +124,7 @@ pub async fn put_session(tx: &mut Tx, s: &Session) -> Result<(), DbError> {
             s.version.as_str().into(),
             s.clock_offset_ms.into(),
             Value::int(s.heard_at_ms)?,
+            s.generation.to_sql().into(),
             i64::from(s.ended).into(),
         ],
     )

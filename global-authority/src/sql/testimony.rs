@@ -101,9 +101,7 @@ pub async fn put_stated(
 /// Those of the store.
 pub async fn stated(tx: &mut Tx) -> Result<BTreeMap<Name, (Generation, BTreeMap<Name, u64>)>, DbError> {
     let rows = tx.query("SELECT region, generation, bounds FROM stated", &[]).await?;
-    rows.iter()
-        .map(|row| Ok((parse(row, 0)?, (Generation::from_sql(row.int(1)?), from_text(row.text(2)?)?))))
-        .collect()
+    rows.iter().map(|row| Ok((parse(row, 0)?, (Generation::from_sql(row.int(1)?), from_text(row.text(2)?)?)))).collect()
 }
 
 /// Records that an operator vouches for this generation: the old store is stopped. It is the row of
@@ -111,7 +109,13 @@ pub async fn stated(tx: &mut Tx) -> Result<BTreeMap<Name, (Generation, BTreeMap<
 ///
 /// # Errors
 /// Those of the store.
-pub async fn overrule(tx: &mut Tx, generation: Generation, who: &str, reason: &str, now_ms: u64) -> Result<(), DbError> {
+pub async fn overrule(
+    tx: &mut Tx,
+    generation: Generation,
+    who: &str,
+    reason: &str,
+    now_ms: u64,
+) -> Result<(), DbError> {
     tx.execute(
         "INSERT INTO overruled (generation, who, reason, at_ms) VALUES ($1, $2, $3, $4)
          ON CONFLICT (generation) DO UPDATE SET who = excluded.who, reason = excluded.reason, at_ms = excluded.at_ms",

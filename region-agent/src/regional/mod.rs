@@ -216,6 +216,7 @@ impl Regional {
             let pool = pools.entry(order.namespace.clone()).or_default();
             pool.totals.left = left;
             if !replayed {
+                // Counted here as well, so that status is right between two heartbeats.
                 pool.totals.carved = pool.totals.carved.saturating_add(segment.range.len());
                 if thick {
                     pool.thick.record(now, segment.range.len());
@@ -265,6 +266,6 @@ impl Regional {
     /// A fresh token for a thick client's next request.
     #[must_use]
     pub fn fresh_chain(&self) -> String {
-        token::sha256_hex(&token::make(Prefix::Service, self.ctx.entropy.bytes32()))
+        token::make(Prefix::Chain, self.ctx.entropy.bytes32())
     }
 }

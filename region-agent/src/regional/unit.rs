@@ -87,9 +87,13 @@ pub enum Outcome {
 pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Terms) -> Result<Outcome, AgentError> {
     let was = open_mark(tx, terms).await?;
     if let Some(thick) = thick
-        && let Some(outcome) = before_carving(tx, order, thick, terms, was).await?
+        && !holder(tx, order, thick, terms).await?
     {
-        return Ok(outcome);
+        return Ok(Outcome::Copied);
+    }
+    if let Some(segment) = known(tx, order, thick, terms).await? {
+        let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
+        return Ok(Outcome::Segment { segment, mark: was, replayed: true, left });
     }
     let row = RowId(terms.entropy.uuid_v4());
     let (carve, grant_id, block_id) = take(tx, order, terms).await?;
@@ -137,20 +141,18 @@ async fn open_mark(tx: &mut Tx, terms: &Terms) -> Result<Mark, AgentError> {
     }
 }
 
-/// A thick client: the same segment once more, a refusal, or (`None`) a new segment, with its chain moved on.
-async fn before_carving(
+/// The segment that this very request got before. It belongs to one process and request in every history of
+/// the store, so it may be answered in a later generation too, once the store's newest mark has passed the gate.
+async fn known(
     tx: &mut Tx,
     order: &Order,
-    thick: &Thick,
+    thick: Option<&Thick>,
     terms: &Terms,
-    mark: Mark,
-) -> Result<Option<Outcome>, AgentError> {
-    if !holder(tx, order, thick, terms).await? {
-        return Ok(Some(Outcome::Copied));
-    }
+) -> Result<Option<SegmentRow>, AgentError> {
+    let age_ms = |since: u64| terms.now_ms.saturating_sub(since);
+    let expired = |since: u64| thick.is_some_and(|t| age_ms(since) > t.retention_ms);
     let Some(known) = sql::segment_by_allocation(tx, order.allocation_id).await? else {
-        let age = terms.now_ms.saturating_sub(order.allocation_id.made_at_ms());
-        if age > thick.retention_ms {
+        if expired(order.allocation_id.made_at_ms()) {
             let text = "this allocation id is too old to be known for sure; make a fresh one";
             return Err(problem(Code::AllocationExpired, text));
         }
@@ -169,11 +171,10 @@ async fn before_carving(
         let text = format!("this segment was of epoch {}, which is over; ask with a fresh allocation id", known.epoch);
         return Err(problem(Code::EpochFenced, text));
     }
-    if terms.now_ms.saturating_sub(known.at_ms) > thick.retention_ms {
+    if expired(known.at_ms) {
         return Err(problem(Code::AllocationExpired, "this segment is not answered any more; make a fresh allocation id"));
     }
-    let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
-    Ok(Some(Outcome::Segment { segment: known, mark, replayed: true, left }))
+    Ok(Some(known))
 }
 
 /// Moves the client's chain on. False where it presented a token that it was not given: two copies of one

@@ -163,11 +163,19 @@ pub fn gate(view: &GateView<'_>) -> Gate {
     let required = view.mode == WitnessMode::Required;
     match view.witness {
         _ if view.witness_empty && !view.may_fill => {
-            if required { Gate::Suspect("the required witness is empty") } else { Gate::Answer }
+            if required {
+                Gate::Suspect("the required witness is empty")
+            } else {
+                Gate::Answer
+            }
         }
         Some((_, false)) if required => Gate::WentBack("the witness names a row that this store lacks"),
         Some((witness, _)) if witness.generation > view.ours.generation => {
-            if required { Gate::Suspect("the witness is of a higher generation") } else { Gate::Answer }
+            if required {
+                Gate::Suspect("the witness is of a higher generation")
+            } else {
+                Gate::Answer
+            }
         }
         Some((witness, _)) if !view.ours.is_above(witness) => Gate::Answer,
         Some(_) | None => Gate::Raise,
@@ -203,6 +211,10 @@ pub struct KeptSender<I> {
     pub chain: String,
     /// The token before; accepted for a resend.
     pub previous_chain: String,
+    /// Whether this was written in the present generation. What was kept before it may have gone back
+    /// with the store: a chain of an older generation proves nothing, and starts anew. Two copies of a
+    /// process then pass once more, and are found at the next request of the second one.
+    pub current: bool,
 }
 
 /// Places a request. `kept` is the sender's own session, `newest` the highest session that the store
@@ -226,6 +238,9 @@ pub fn place<I: PartialEq>(
     }
     if number < kept.number {
         return Sender::LateCopy;
+    }
+    if !kept.current {
+        return Sender::Next;
     }
     if number == kept.number {
         let known = chain.is_none_or(|c| c == kept.previous_chain);
@@ -378,7 +393,13 @@ pub fn raise_to(own: u64, marks: impl IntoIterator<Item = u64>) -> u64 {
 
 /// Whether an answer may be adopted by its asker.
 #[must_use]
-pub fn may_adopt(promised: Generation, answer: Generation, pending: bool, within_deadline: bool, epoch_holds: bool) -> bool {
+pub fn may_adopt(
+    promised: Generation,
+    answer: Generation,
+    pending: bool,
+    within_deadline: bool,
+    epoch_holds: bool,
+) -> bool {
     pending && within_deadline && epoch_holds && answer >= promised
 }
 

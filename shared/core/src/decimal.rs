@@ -24,15 +24,14 @@ use serde::de::{Deserializer, Visitor};
 const MAX_LEN: usize = 20;
 
 /// What a reader is told to send; also the text of the error for a JSON number.
-const EXPECTED: &str = "a decimal string such as \"42\" (send a decimal string, not a number, so that no digit is lost)";
+const EXPECTED: &str =
+    "a decimal string such as \"42\" (send a decimal string, not a number, so that no digit is lost)";
 
 /// Why a text is not the one spelling of a number.
 #[derive(Clone, Eq, PartialEq, Debug, thiserror::Error)]
 pub enum DecimalError {
     /// The text has a sign, space, leading zero or other character that the one spelling lacks.
-    #[error(
-        "not a plain decimal number: only digits are allowed, without leading zeros, spaces or a plus sign"
-    )]
+    #[error("not a plain decimal number: only digits are allowed, without leading zeros, spaces or a plus sign")]
     Spelling,
     /// The spelling is right, but the number lies outside of the type's bounds.
     #[error("the number is outside of {min} to {max}")]
@@ -72,8 +71,7 @@ fn parse_within<T: FromStr>(text: &str, min: i128, max: i128) -> Result<T, Decim
     if text.len() > MAX_LEN {
         return Err(DecimalError::OutOfBounds { min, max });
     }
-    text.parse()
-        .map_err(|_| DecimalError::OutOfBounds { min, max })
+    text.parse().map_err(|_| DecimalError::OutOfBounds { min, max })
 }
 
 /// Accepts a string only, and hands it to the strict parser of the type.
@@ -182,9 +180,7 @@ pub mod optional {
     ///
     /// # Errors
     /// When the input is neither.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<u64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
         deserializer.deserialize_option(StrictOption(parse_unsigned))
     }
 }
@@ -209,9 +205,7 @@ pub mod optional_signed {
     ///
     /// # Errors
     /// When the input is neither.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<i64>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
         deserializer.deserialize_option(StrictOption(parse_signed))
     }
 }
@@ -236,15 +230,9 @@ mod tests {
 
     #[test]
     fn other_spellings_are_refused() {
-        for text in [
-            "", "-", "+1", " 1", "1 ", "01", "00", "-0", "-01", "1_000", "1e3", "1.0", "0x1", "١",
-        ] {
+        for text in ["", "-", "+1", " 1", "1 ", "01", "00", "-0", "-01", "1_000", "1e3", "1.0", "0x1", "١"] {
             assert_eq!(parse_signed(text), Err(DecimalError::Spelling), "{text:?}");
-            assert_eq!(
-                parse_unsigned(text),
-                Err(DecimalError::Spelling),
-                "{text:?}"
-            );
+            assert_eq!(parse_unsigned(text), Err(DecimalError::Spelling), "{text:?}");
         }
         assert_eq!(parse_unsigned("-1"), Err(DecimalError::Spelling));
     }
@@ -256,16 +244,10 @@ mod tests {
         assert_eq!(parse_signed("-9223372036854775808"), Ok(i64::MIN));
         assert_eq!(parse_signed("9223372036854775807"), Ok(i64::MAX));
         for text in ["18446744073709551616", &"9".repeat(400)] {
-            assert!(matches!(
-                parse_unsigned(text),
-                Err(DecimalError::OutOfBounds { .. })
-            ));
+            assert!(matches!(parse_unsigned(text), Err(DecimalError::OutOfBounds { .. })));
         }
         for text in ["9223372036854775808", "-9223372036854775809"] {
-            assert!(matches!(
-                parse_signed(text),
-                Err(DecimalError::OutOfBounds { .. })
-            ));
+            assert!(matches!(parse_signed(text), Err(DecimalError::OutOfBounds { .. })));
         }
     }
 

@@ -96,15 +96,24 @@ pub fn a3_epochs_known(
     let mut found = Vec::new();
     for g in grants {
         match epoch_of(g.region) {
-            None => found.push(finding("A3", format!("{namespace}: grant {} is of region {}, which the roster does not know", g.id, g.region))),
+            None => found.push(finding(
+                "A3",
+                format!("{namespace}: grant {} is of region {}, which the roster does not know", g.id, g.region),
+            )),
             Some(epoch) if g.epoch > epoch => found.push(finding(
                 "A3",
-                format!("{namespace}: grant {} carries epoch {}, above region {}'s epoch {epoch}", g.id, g.epoch, g.region),
+                format!(
+                    "{namespace}: grant {} carries epoch {}, above region {}'s epoch {epoch}",
+                    g.id, g.epoch, g.region
+                ),
             )),
             Some(_) => {}
         }
         if g.generation > generation {
-            found.push(finding("A3", format!("{namespace}: grant {} is of generation {}, above {generation}", g.id, g.generation)));
+            found.push(finding(
+                "A3",
+                format!("{namespace}: grant {} is of generation {}, above {generation}", g.id, g.generation),
+            ));
         }
     }
     found
@@ -125,13 +134,22 @@ pub fn r1_r2_carves(namespace: &str, holdings: &[HoldingRow], carves: &[CarveRow
     let held: std::collections::BTreeMap<Uuid, &HoldingRow> = holdings.iter().map(|h| (h.id, h)).collect();
     for c in carves {
         match held.get(&c.from) {
-            None => found.push(finding("R1", format!("{namespace}: carve {} comes from {}, which is not held", c.id, c.from))),
+            None => found
+                .push(finding("R1", format!("{namespace}: carve {} comes from {}, which is not held", c.id, c.from))),
             Some(h) if !h.range.covers(&c.range) => {
-                found.push(finding("R1", format!("{namespace}: carve {} {:?} lies outside its holding {:?}", c.id, c.range, h.range)));
+                found.push(finding(
+                    "R1",
+                    format!("{namespace}: carve {} {:?} lies outside its holding {:?}", c.id, c.range, h.range),
+                ));
             }
             Some(h) if c.range.hi() > h.carved_to => found.push(finding(
                 "R2",
-                format!("{namespace}: carve {} ends at {}, above its holding's cursor {}", c.id, c.range.hi(), h.carved_to),
+                format!(
+                    "{namespace}: carve {} ends at {}, above its holding's cursor {}",
+                    c.id,
+                    c.range.hi(),
+                    h.carved_to
+                ),
             )),
             Some(_) => {}
         }
@@ -161,7 +179,13 @@ fn overlaps(invariant: &str, namespace: &str, what: &str, ranges: &[(Uuid, Range
         if let Some((other, reach)) = widest.filter(|(_, reach)| reach.overlaps(&range)) {
             found.push(finding(
                 invariant,
-                format!("{namespace}: {what} {id} [{}, {}) overlaps {other} [{}, {})", range.lo(), range.hi(), reach.lo(), reach.hi()),
+                format!(
+                    "{namespace}: {what} {id} [{}, {}) overlaps {other} [{}, {})",
+                    range.lo(),
+                    range.hi(),
+                    reach.lo(),
+                    reach.hi()
+                ),
             ));
         }
         if widest.is_none_or(|(_, reach)| range.hi() > reach.hi()) {

@@ -130,7 +130,11 @@ impl Policy {
             (self.segment_min <= self.segment_max, "segment_min", "must not exceed segment_max"),
             (self.segment_max <= 1 << 32, "segment_max", "must not exceed 2^32"),
             (self.target_seconds > self.buffer_seconds, "target_seconds", "must exceed buffer_seconds"),
-            (self.grant_target_seconds >= self.target_seconds, "grant_target_seconds", "must be at least target_seconds"),
+            (
+                self.grant_target_seconds >= self.target_seconds,
+                "grant_target_seconds",
+                "must be at least target_seconds",
+            ),
             ((1..=1_000).contains(&self.surge_factor), "surge_factor", "must be 1 to 1000"),
             (self.floor_percent <= 90, "floor_percent", "must be at most 90"),
         ];

@@ -14,11 +14,7 @@
 
 /// A rate that can be calculated with: not a number and negative become 0, infinity stays.
 pub(crate) fn sane_rate(rate_per_second: f64) -> f64 {
-    if rate_per_second > 0.0 {
-        rate_per_second
-    } else {
-        0.0
-    }
+    if rate_per_second > 0.0 { rate_per_second } else { 0.0 }
 }
 
 /// Ordinals between the watermark and the capacity; 0 at or beyond the end.

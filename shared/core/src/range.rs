@@ -71,10 +71,7 @@ impl TryFrom<Wire> for Range {
 
 impl From<Range> for Wire {
     fn from(range: Range) -> Wire {
-        Wire {
-            lo: range.lo,
-            hi: range.hi,
-        }
+        Wire { lo: range.lo, hi: range.hi }
     }
 }
 
@@ -154,14 +151,8 @@ impl Range {
         }
         // n < len, so lo < cut < hi and both parts are ranges.
         let cut = self.lo + n.get();
-        let front = Range {
-            lo: self.lo,
-            hi: cut,
-        };
-        let rest = Range {
-            lo: cut,
-            hi: self.hi,
-        };
+        let front = Range { lo: self.lo, hi: cut };
+        let rest = Range { lo: cut, hi: self.hi };
         (front, Some(rest))
     }
 
@@ -187,20 +178,14 @@ mod tests {
         let near = (0u64..40, 1u64..20);
         let far = (MAX_ORDINAL - 60..MAX_ORDINAL - 20, 1u64..21);
         let any = (0u64..MAX_ORDINAL, 1u64..=MAX_ORDINAL);
-        prop_oneof![near, far, any]
-            .prop_map(|(lo, n)| Range::new(lo, lo.saturating_add(n).min(MAX_ORDINAL)).unwrap())
+        prop_oneof![near, far, any].prop_map(|(lo, n)| Range::new(lo, lo.saturating_add(n).min(MAX_ORDINAL)).unwrap())
     }
 
     #[test]
     fn the_ends_of_the_line() {
         let whole = Range::new(0, MAX_ORDINAL).unwrap();
         assert_eq!(whole.len(), MAX_ORDINAL);
-        assert_eq!(
-            Range::new(0, MAX_ORDINAL + 1),
-            Err(RangeError::TooHigh {
-                hi: MAX_ORDINAL + 1
-            })
-        );
+        assert_eq!(Range::new(0, MAX_ORDINAL + 1), Err(RangeError::TooHigh { hi: MAX_ORDINAL + 1 }));
         assert!(Range::new(5, 5).is_err() && Range::new(6, 5).is_err());
         assert!(Range::new(u64::MAX, 0).is_err() && Range::new(0, u64::MAX).is_err());
         assert_eq!(whole.take_front(nz(u64::MAX)), (whole, None));

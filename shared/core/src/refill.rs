@@ -93,37 +93,13 @@ impl RefillPolicy {
         let s = &settings;
         let checks = [
             (s.min_size >= 1, "min_size", "must be at least 1"),
-            (
-                s.max_size >= s.min_size,
-                "max_size",
-                "must be at least min_size",
-            ),
-            (
-                s.max_size <= MAX_ORDINAL,
-                "max_size",
-                "must be at most 2^63-1",
-            ),
+            (s.max_size >= s.min_size, "max_size", "must be at least min_size"),
+            (s.max_size <= MAX_ORDINAL, "max_size", "must be at most 2^63-1"),
             (s.buffer_ms >= 1, "buffer_ms", "must be at least 1"),
-            (
-                s.target_ms > s.buffer_ms,
-                "target_ms",
-                "must be above buffer_ms, or every range is refilled as it comes",
-            ),
-            (
-                s.floor_percent <= 90,
-                "floor_percent",
-                "must be at most 90, or every range is refilled as it comes",
-            ),
-            (
-                (1..=100).contains(&s.surge_factor),
-                "surge_factor",
-                "must be 1 to 100",
-            ),
-            (
-                (1..=1000).contains(&s.max_share_per_mille),
-                "max_share_per_mille",
-                "must be 1 to 1000",
-            ),
+            (s.target_ms > s.buffer_ms, "target_ms", "must be above buffer_ms, or every range is refilled as it comes"),
+            (s.floor_percent <= 90, "floor_percent", "must be at most 90, or every range is refilled as it comes"),
+            ((1..=100).contains(&s.surge_factor), "surge_factor", "must be 1 to 100"),
+            ((1..=1000).contains(&s.max_share_per_mille), "max_share_per_mille", "must be 1 to 1000"),
         ];
         match checks.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, field, problem)) => Err(RefillError { field, problem }),
@@ -153,10 +129,7 @@ impl RefillPolicy {
     /// Ordinals that last the target time at the rate times the surge factor, within `min_size ..= max_size`.
     pub fn next_size(&self, rate_per_second: f64) -> u64 {
         let surge = f64::from(self.settings.surge_factor);
-        self.clamp(needed(
-            sane_rate(rate_per_second) * surge,
-            self.settings.target_ms,
-        ))
+        self.clamp(needed(sane_rate(rate_per_second) * surge, self.settings.target_ms))
     }
 
     /// As `next_size`, and by what the last range showed, which is quicker than a rate over a minute.
@@ -167,11 +140,8 @@ impl RefillPolicy {
         let steady = self.next_size(rate_per_second);
         let (size, lasted) = (u128::from(last.size), u128::from(last.lasted_ms.max(1)));
         let target = u128::from(self.settings.target_ms);
-        let shown = if lasted < target {
-            (size * target / lasted).min(size * u128::from(MAX_GROWTH))
-        } else {
-            size / 2
-        };
+        let shown =
+            if lasted < target { (size * target / lasted).min(size * u128::from(MAX_GROWTH)) } else { size / 2 };
         self.clamp(steady.max(u64::try_from(shown).unwrap_or(u64::MAX)))
     }
 

@@ -201,12 +201,7 @@ impl Cursor {
             let lo = self.hot.cursor.load(Relaxed);
             if let Some(taken) = Range::starting_at(lo, max, end) {
                 let hi = taken.hi();
-                if self
-                    .hot
-                    .cursor
-                    .compare_exchange_weak(lo, hi, Relaxed, Relaxed)
-                    .is_ok()
-                {
+                if self.hot.cursor.compare_exchange_weak(lo, hi, Relaxed, Relaxed).is_ok() {
                     return Some(taken);
                 }
             } else if let After::Dry = self.after(end) {
@@ -337,10 +332,7 @@ mod tests {
         cursor.install(range(10, 20)).unwrap();
         for (lo, hi) in [(10, 20), (0, 10), (19, 30)] {
             let error = cursor.install(range(lo, hi)).unwrap_err();
-            assert!(matches!(
-                error,
-                InstallError::NotAscending { floor: 20, .. }
-            ));
+            assert!(matches!(error, InstallError::NotAscending { floor: 20, .. }));
         }
         cursor.install(range(20, 21)).unwrap();
         assert_eq!(cursor.install(range(30, 40)), Err(InstallError::Occupied));

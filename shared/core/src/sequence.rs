@@ -136,35 +136,21 @@ impl TryFrom<Wire> for Sequence {
     type Error = SequenceError;
 
     fn try_from(wire: Wire) -> Result<Sequence, SequenceError> {
-        let start = wire.start.unwrap_or(if wire.increment < 0 {
-            wire.max
-        } else {
-            wire.min
-        });
+        let start = wire.start.unwrap_or(if wire.increment < 0 { wire.max } else { wire.min });
         Sequence::new(start, wire.increment, wire.min, wire.max)
     }
 }
 
 impl From<Sequence> for Wire {
     fn from(sequence: Sequence) -> Wire {
-        Wire {
-            start: Some(sequence.start),
-            increment: sequence.increment,
-            min: sequence.min,
-            max: sequence.max,
-        }
+        Wire { start: Some(sequence.start), increment: sequence.increment, min: sequence.min, max: sequence.max }
     }
 }
 
 impl Default for Sequence {
     /// 1, 2, 3 ... 2^63-1.
     fn default() -> Sequence {
-        Sequence {
-            start: 1,
-            increment: 1,
-            min: 1,
-            max: i64::MAX,
-        }
+        Sequence { start: 1, increment: 1, min: 1, max: i64::MAX }
     }
 }
 
@@ -184,12 +170,7 @@ impl Sequence {
         if start < min || start > max {
             return Err(SequenceError::StartOutside { start, min, max });
         }
-        let sequence = Sequence {
-            start,
-            increment,
-            min,
-            max,
-        };
+        let sequence = Sequence { start, increment, min, max };
         sequence.fits(MAX_ORDINAL)?;
         Ok(sequence)
     }
@@ -269,11 +250,7 @@ impl Sequence {
         // lies beyond start and not beyond the edge, so both are within i64.
         let increment = i128::from(self.increment);
         let beyond = i128::from(self.start) + most * increment;
-        let (bound, fits) = if increment > 0 {
-            ("largest max", beyond - 1)
-        } else {
-            ("smallest min", beyond + 1)
-        };
+        let (bound, fits) = if increment > 0 { ("largest max", beyond - 1) } else { ("smallest min", beyond + 1) };
         let fits = i64::try_from(fits).unwrap_or(self.start);
         Err(SequenceError::TooWide { bound, fits })
     }
@@ -282,10 +259,6 @@ impl Sequence {
     fn values(&self, count: u64) -> Option<Progression> {
         let last = self.value_at(count.min(self.capacity()).checked_sub(1)?)?;
         let (start, last) = (i128::from(self.start), i128::from(last));
-        Some(Progression {
-            first: start.min(last),
-            last: start.max(last),
-            step: i128::from(self.increment).abs(),
-        })
+        Some(Progression { first: start.min(last), last: start.max(last), step: i128::from(self.increment).abs() })
     }
 }

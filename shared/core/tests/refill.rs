@@ -5,9 +5,7 @@
 
 use std::num::NonZeroU64;
 
-use cadastre_core::refill::{
-    LastRange, MAX_GROWTH, RateWindow, RefillPolicy, RefillSettings, runway_seconds,
-};
+use cadastre_core::refill::{LastRange, MAX_GROWTH, RateWindow, RefillPolicy, RefillSettings, runway_seconds};
 use proptest::prelude::*;
 
 fn policy(change: impl FnOnce(&mut RefillSettings)) -> RefillPolicy {
@@ -82,10 +80,7 @@ fn case_04_burst_on_a_tiny_segment() {
     // Quiet: each lasts for hours, and the sizes go back to the least.
     for _ in 0..20 {
         now += 3_600_000;
-        let last = LastRange {
-            size,
-            lasted_ms: 3_600_000,
-        };
+        let last = LastRange { size, lasted_ms: 3_600_000 };
         size = policy.next_size_after(last, window.rate_per_second(now));
     }
     assert_eq!(size, 100);
@@ -111,34 +106,17 @@ fn case_06_restart_storm_on_32_bit() {
 }
 
 fn settings() -> impl Strategy<Value = RefillSettings> {
-    (
-        1u64..1 << 40,
-        0u64..1 << 40,
-        1u64..1 << 40,
-        1u64..1 << 40,
-        0u32..=90,
-        1u32..=100,
-        1u32..=1000,
+    (1u64..1 << 40, 0u64..1 << 40, 1u64..1 << 40, 1u64..1 << 40, 0u32..=90, 1u32..=100, 1u32..=1000).prop_map(
+        |(min_size, more, buffer_ms, longer, floor_percent, surge_factor, max_share_per_mille)| RefillSettings {
+            min_size,
+            max_size: min_size + more,
+            target_ms: buffer_ms + longer,
+            buffer_ms,
+            floor_percent,
+            surge_factor,
+            max_share_per_mille,
+        },
     )
-        .prop_map(
-            |(
-                min_size,
-                more,
-                buffer_ms,
-                longer,
-                floor_percent,
-                surge_factor,
-                max_share_per_mille,
-            )| RefillSettings {
-                min_size,
-                max_size: min_size + more,
-                target_ms: buffer_ms + longer,
-                buffer_ms,
-                floor_percent,
-                surge_factor,
-                max_share_per_mille,
-            },
-        )
 }
 
 proptest! {

@@ -41,15 +41,8 @@ fn run(threads: usize, segments: u64, length: fn(u64) -> u64, batch: fn(usize) -
         }
         let unissued = cursor.close();
         done.store(true, Ordering::Release);
-        let issued = issuers
-            .into_iter()
-            .map(|issuer| issuer.join().unwrap())
-            .collect();
-        Run {
-            issued,
-            installed,
-            unissued,
-        }
+        let issued = issuers.into_iter().map(|issuer| issuer.join().unwrap()).collect();
+        Run { issued, installed, unissued }
     })
 }
 
@@ -72,26 +65,17 @@ fn issue(cursor: &Cursor, done: &AtomicBool, batch: u64) -> Vec<Range> {
 /// Checks a run and returns how many ordinals were lost.
 fn check(run: &Run) -> u64 {
     for parts in &run.issued {
-        assert!(
-            parts.windows(2).all(|w| w[0].hi() <= w[1].lo()),
-            "a thread stepped back"
-        );
+        assert!(parts.windows(2).all(|w| w[0].hi() <= w[1].lo()), "a thread stepped back");
     }
     let mut all: Vec<Range> = run.issued.iter().flatten().copied().collect();
     all.extend(run.unissued.tail);
     all.extend(run.unissued.standby);
     all.sort_unstable();
-    assert!(
-        all.windows(2).all(|w| w[0].hi() <= w[1].lo()),
-        "an ordinal was issued twice"
-    );
+    assert!(all.windows(2).all(|w| w[0].hi() <= w[1].lo()), "an ordinal was issued twice");
     let mut segments = run.installed.iter().peekable();
     for part in &all {
         while segments.next_if(|s| s.hi() <= part.lo()).is_some() {}
-        assert!(
-            segments.peek().is_some_and(|s| s.covers(part)),
-            "{part} was not installed"
-        );
+        assert!(segments.peek().is_some_and(|s| s.covers(part)), "{part} was not installed");
     }
     let total = |ranges: &[Range]| ranges.iter().map(Range::len).sum::<u64>();
     total(&run.installed) - total(&all)
@@ -113,11 +97,7 @@ fn one_by_one_with_bounded_gaps() {
 
 #[test]
 fn batches_lose_nothing() {
-    for (threads, length) in [
-        (2, (|_| 1) as fn(u64) -> u64),
-        (4, |n| 1 + n % 50),
-        (8, |_| 777),
-    ] {
+    for (threads, length) in [(2, (|_| 1) as fn(u64) -> u64), (4, |n| 1 + n % 50), (8, |_| 777)] {
         let run = run(threads, 3_000, length, |i| 1 + i as u64 * 3);
         assert_eq!(check(&run), 0);
     }
@@ -125,12 +105,7 @@ fn batches_lose_nothing() {
 
 #[test]
 fn singles_and_batches_together() {
-    let run = run(
-        6,
-        5_000,
-        |n| 1 + n % 90,
-        |i| if i % 2 == 0 { 0 } else { i as u64 },
-    );
+    let run = run(6, 5_000, |n| 1 + n % 90, |i| if i % 2 == 0 { 0 } else { i as u64 });
     assert!(check(&run) <= 3 * 5_000);
 }
 
@@ -157,10 +132,7 @@ fn close_in_full_flight_is_exact() {
                 .collect();
             thread::yield_now();
             let tail = cursor.close().tail.unwrap();
-            (
-                issuers.into_iter().filter_map(|i| i.join().unwrap()).max(),
-                tail,
-            )
+            (issuers.into_iter().filter_map(|i| i.join().unwrap()).max(), tail)
         });
         // The tail begins exactly where the highest issued part ends.
         assert_eq!(tail.lo(), top.unwrap_or(0));

@@ -21,25 +21,11 @@ fn naive(start: i64, increment: i64, min: i64, max: i64, most: usize) -> Vec<i64
 /// A window of the line, at either end or around zero, and a sequence inside it.
 fn small() -> impl Strategy<Value = Sequence> {
     let base = prop_oneof![Just(i64::MIN), Just(i64::MAX - 300), Just(-150), Just(1)];
-    (
-        base,
-        0i64..=300,
-        0i64..=300,
-        0i64..=300,
-        1i64..=40,
-        any::<bool>(),
-    )
-        .prop_map(|(base, a, b, c, step, down)| {
-            let mut points = [base + a, base + b, base + c];
-            points.sort_unstable();
-            Sequence::new(
-                points[1],
-                if down { -step } else { step },
-                points[0],
-                points[2],
-            )
-            .unwrap()
-        })
+    (base, 0i64..=300, 0i64..=300, 0i64..=300, 1i64..=40, any::<bool>()).prop_map(|(base, a, b, c, step, down)| {
+        let mut points = [base + a, base + b, base + c];
+        points.sort_unstable();
+        Sequence::new(points[1], if down { -step } else { step }, points[0], points[2]).unwrap()
+    })
 }
 
 fn anything() -> impl Strategy<Value = (i64, i64, i64, i64)> {
@@ -171,27 +157,14 @@ fn defaults_on_the_wire() {
     let ascending: Sequence = serde_json::from_str("{}").unwrap();
     assert_eq!(ascending, Sequence::default());
     assert_eq!(ascending.capacity(), MAX_ORDINAL);
-    assert_eq!(
-        ascending.first_last(Range::new(0, MAX_ORDINAL).unwrap()),
-        Some((1, i64::MAX))
-    );
+    assert_eq!(ascending.first_last(Range::new(0, MAX_ORDINAL).unwrap()), Some((1, i64::MAX)));
     let from_min: Sequence = serde_json::from_str(r#"{"min":"500"}"#).unwrap();
     assert_eq!(from_min.start(), 500);
     let down: Sequence = serde_json::from_str(r#"{"increment":"-1"}"#).unwrap();
     assert_eq!((down.start(), down.capacity()), (i64::MAX, MAX_ORDINAL));
-    let wide = serde_json::from_str::<Sequence>(r#"{"min":"0"}"#)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        wide.contains("largest max that fits is 9223372036854775806"),
-        "{wide}"
-    );
-    for bad in [
-        r#"{"start":1}"#,
-        r#"{"increment":"0"}"#,
-        r#"{"cycle":"1"}"#,
-        r#"{"min":"7","max":"6"}"#,
-    ] {
+    let wide = serde_json::from_str::<Sequence>(r#"{"min":"0"}"#).unwrap_err().to_string();
+    assert!(wide.contains("largest max that fits is 9223372036854775806"), "{wide}");
+    for bad in [r#"{"start":1}"#, r#"{"increment":"0"}"#, r#"{"cycle":"1"}"#, r#"{"min":"7","max":"6"}"#] {
         assert!(serde_json::from_str::<Sequence>(bad).is_err(), "{bad}");
     }
 }
@@ -199,30 +172,12 @@ fn defaults_on_the_wire() {
 #[test]
 fn the_whole_signed_line_is_too_wide_and_says_by_how_much() {
     let up = Sequence::new(i64::MIN, 1, i64::MIN, i64::MAX).unwrap_err();
-    assert_eq!(
-        up,
-        SequenceError::TooWide {
-            bound: "largest max",
-            fits: -2
-        }
-    );
+    assert_eq!(up, SequenceError::TooWide { bound: "largest max", fits: -2 });
     let down = Sequence::new(i64::MAX, -1, i64::MIN, i64::MAX).unwrap_err();
-    assert_eq!(
-        down,
-        SequenceError::TooWide {
-            bound: "smallest min",
-            fits: 1
-        }
-    );
+    assert_eq!(down, SequenceError::TooWide { bound: "smallest min", fits: 1 });
     // 2^63 even numbers are one too many as well; in steps of three the whole line fits.
     let two = Sequence::new(i64::MIN, 2, i64::MIN, i64::MAX).unwrap_err();
-    assert_eq!(
-        two,
-        SequenceError::TooWide {
-            bound: "largest max",
-            fits: i64::MAX - 2
-        }
-    );
+    assert_eq!(two, SequenceError::TooWide { bound: "largest max", fits: i64::MAX - 2 });
     assert!(Sequence::new(i64::MIN, 3, i64::MIN, i64::MAX).is_ok());
     let longest = Sequence::new(i64::MAX, i64::MIN, i64::MIN, i64::MAX).unwrap();
     assert_eq!((longest.value_at(1), longest.capacity()), (Some(-1), 2));
@@ -240,16 +195,9 @@ fn case_13_block_is_not_increment() {
     let next = Sequence::new(101, 50, 1, i64::MAX).unwrap();
     assert_eq!(by_one.append(100, next).unwrap().value_at(100), Some(101));
     let inside = Sequence::new(51, 50, 1, i64::MAX).unwrap();
-    let repeats = SequenceError::Repeats {
-        value: 51,
-        version: 1,
-    };
+    let repeats = SequenceError::Repeats { value: 51, version: 1 };
     assert_eq!(by_one.append(100, inside).unwrap_err(), repeats);
-    assert!(
-        by_fifty
-            .append(100, Sequence::new(2, 50, 1, i64::MAX).unwrap())
-            .is_ok()
-    );
+    assert!(by_fifty.append(100, Sequence::new(2, 50, 1, i64::MAX).unwrap()).is_ok());
 }
 
 #[test]
@@ -257,30 +205,15 @@ fn append_refuses_what_would_leave_the_line() {
     let one = Definition::first(Sequence::default());
     assert_eq!(
         one.append(1_000, Sequence::default()).unwrap_err(),
-        SequenceError::TooWide {
-            bound: "largest max",
-            fits: i64::MAX - 1_000
-        }
+        SequenceError::TooWide { bound: "largest max", fits: i64::MAX - 1_000 }
     );
-    assert_eq!(
-        one.append(MAX_ORDINAL, Sequence::default()).unwrap_err(),
-        SequenceError::NoOrdinalsLeft
-    );
+    assert_eq!(one.append(MAX_ORDINAL, Sequence::default()).unwrap_err(), SequenceError::NoOrdinalsLeft);
     let small = Definition::first(Sequence::new(1, 1, 1, 10).unwrap());
     let more = Sequence::new(11, 1, 11, 20).unwrap();
-    assert_eq!(
-        small.append(11, more).unwrap_err(),
-        SequenceError::BeyondCapacity {
-            from: 11,
-            capacity: 10
-        }
-    );
+    assert_eq!(small.append(11, more).unwrap_err(), SequenceError::BeyondCapacity { from: 11, capacity: 10 });
     let wider = small.append(10, more).unwrap();
     assert_eq!(wider.capacity(), 20);
-    assert_eq!(
-        wider.append(9, more).unwrap_err(),
-        SequenceError::Backwards { from: 9, last: 10 }
-    );
+    assert_eq!(wider.append(9, more).unwrap_err(), SequenceError::Backwards { from: 9, last: 10 });
     // Nothing granted yet: the same values again are no repetition.
     assert!(small.append(0, Sequence::default()).is_ok());
 }
@@ -288,19 +221,13 @@ fn append_refuses_what_would_leave_the_line() {
 #[test]
 fn histories_are_checked_on_the_wire() {
     let version = |n: u32, from: u64, start: u64| {
-        format!(
-            r#"{{"version":{n},"from":"{from}","sequence":{{"start":"{start}","max":"{}"}}}}"#,
-            start + 99
-        )
+        format!(r#"{{"version":{n},"from":"{from}","sequence":{{"start":"{start}","max":"{}"}}}}"#, start + 99)
     };
     let history = |versions: &[String]| format!(r#"{{"versions":[{}]}}"#, versions.join(","));
     let good = history(&[version(1, 0, 1), version(2, 10, 11), version(3, 10, 500)]);
     let definition: Definition = serde_json::from_str(&good).unwrap();
     assert_eq!(definition.value_at(9), Some(10));
-    assert_eq!(
-        (definition.value_at(10), definition.version_of(10).version()),
-        (Some(500), 3)
-    );
+    assert_eq!((definition.value_at(10), definition.version_of(10).version()), (Some(500), 3));
     for bad in [
         vec![],
         vec![version(2, 0, 1)],
@@ -309,10 +236,7 @@ fn histories_are_checked_on_the_wire() {
         vec![version(1, 0, 1), version(2, 10, 10)],
         vec![version(1, 0, 1), version(2, 10, 11), version(3, 9, 500)],
     ] {
-        assert!(
-            serde_json::from_str::<Definition>(&history(&bad)).is_err(),
-            "{bad:?}"
-        );
+        assert!(serde_json::from_str::<Definition>(&history(&bad)).is_err(), "{bad:?}");
     }
 }
 
@@ -321,18 +245,10 @@ fn the_longest_history_is_bounded_and_quick() {
     let mut definition = Definition::first(Sequence::new(0, 1, 0, 0).unwrap());
     for n in 1..MAX_VERSIONS as u64 {
         let value = n as i64;
-        definition = definition
-            .append(n, Sequence::new(value, 1, 0, value).unwrap())
-            .unwrap();
+        definition = definition.append(n, Sequence::new(value, 1, 0, value).unwrap()).unwrap();
     }
     let next = Sequence::new(1_000, 1, 0, 1_000).unwrap();
-    assert_eq!(
-        definition.append(definition.capacity(), next).unwrap_err(),
-        SequenceError::TooManyVersions
-    );
+    assert_eq!(definition.append(definition.capacity(), next).unwrap_err(), SequenceError::TooManyVersions);
     let json = serde_json::to_string(&definition).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Definition>(&json).unwrap(),
-        definition
-    );
+    assert_eq!(serde_json::from_str::<Definition>(&json).unwrap(), definition);
 }

@@ -187,10 +187,14 @@ impl Continuity {
         let seen: Vec<(Scope, Mark)> = marks.iter().flatten().map(|(s, m)| (s.clone(), *m)).collect();
         let (rows, found, store) = self.look(seen.clone()).await?;
         if store.role != self.parts.role {
-            return Err(LedgerError::Refused(format!("this is the store of {}, not of {}", store.role, self.parts.role)));
+            return Err(LedgerError::Refused(format!(
+                "this is the store of {}, not of {}",
+                store.role, self.parts.role
+            )));
         }
         // Crashed between making the store and filling the witness: one row, nothing was ever exposed.
-        let unborn = marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
+        let unborn =
+            marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
         let verdict = match continuity::at_start(self.parts.mode, marks.is_some().then_some(found.as_slice())) {
             Start::Suspect(_) if unborn => Start::Agreed,
             // A doubt that was not ended before this start is still a doubt, whatever the witness says now.
@@ -275,8 +279,7 @@ impl Continuity {
     pub async fn quarantine(&self, back: bool, reason: &str, seen: Vec<Generation>) -> Result<Generation, LedgerError> {
         let witnessed = self.read_witness().await.ok().flatten();
         let above = witnessed.iter().flatten().map(|(_, m)| m.generation).chain(seen).collect();
-        let (state, how) =
-            if back { (ScopeState::Back, How::WentBack) } else { (ScopeState::Suspect, How::Suspect) };
+        let (state, how) = if back { (ScopeState::Back, How::WentBack) } else { (ScopeState::Suspect, How::Suspect) };
         tracing::error!(role = %self.parts.role, back, reason, "quarantine: nothing is given out");
         let marks = self.open_generation(state, above, reason).await?;
         let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
@@ -426,10 +429,7 @@ impl Continuity {
         }
     }
 
-    fn believed<T>(
-        &self,
-        result: Result<Option<T>, crate::witness::WitnessError>,
-    ) -> Result<Option<T>, LedgerError> {
+    fn believed<T>(&self, result: Result<Option<T>, crate::witness::WitnessError>) -> Result<Option<T>, LedgerError> {
         match (result, self.parts.mode) {
             (Ok(value), _) => Ok(value),
             (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),

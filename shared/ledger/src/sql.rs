@@ -160,7 +160,11 @@ pub async fn bind_cluster(tx: &mut Tx, cluster: ClusterId) -> Result<(), LedgerE
             &[text.as_str().into()],
         )
         .await?;
-    if bound == 1 { Ok(()) } else { Err(LedgerError::Refused(format!("this store belongs to another cluster than {text}"))) }
+    if bound == 1 {
+        Ok(())
+    } else {
+        Err(LedgerError::Refused(format!("this store belongs to another cluster than {text}")))
+    }
 }
 
 /// Records that the store is used with a witness.

@@ -30,19 +30,12 @@ pub struct SystemClock;
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 impl Clock for SystemClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this file is where clocks are read"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     fn now(&self) -> Now {
         let origin = *ORIGIN.get_or_init(Instant::now);
         Now {
             // A clock before 1970 reads as 1970: the rules treat it as a clock that went back.
-            wall_ms: millis(
-                SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default(),
-            ),
+            wall_ms: millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
             mono_ms: millis(origin.elapsed()),
         }
     }
@@ -82,10 +75,7 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Now {
-        Now {
-            wall_ms: self.hands.0.load(Ordering::SeqCst),
-            mono_ms: self.hands.1.load(Ordering::SeqCst),
-        }
+        Now { wall_ms: self.hands.0.load(Ordering::SeqCst), mono_ms: self.hands.1.load(Ordering::SeqCst) }
     }
 }
 
@@ -96,10 +86,7 @@ pub struct Stopwatch(Instant);
 
 impl Stopwatch {
     /// Starts it.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this file is where clocks are read"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
@@ -126,19 +113,10 @@ mod tests {
 
     #[test]
     fn a_manual_clock_jumps_back_on_the_wall_alone() {
-        let clock = ManualClock::new(Now {
-            wall_ms: 1_000,
-            mono_ms: 50,
-        });
+        let clock = ManualClock::new(Now { wall_ms: 1_000, mono_ms: 50 });
         let other = clock.clone();
         clock.advance(10);
         other.set_wall(7);
-        assert_eq!(
-            clock.now(),
-            Now {
-                wall_ms: 7,
-                mono_ms: 60
-            }
-        );
+        assert_eq!(clock.now(), Now { wall_ms: 7, mono_ms: 60 });
     }
 }

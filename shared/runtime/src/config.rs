@@ -61,10 +61,7 @@ impl ConfigError {
     /// A value that cannot be.
     #[must_use]
     pub fn impossible(key: &'static str, reason: impl Into<String>) -> Self {
-        Self::Impossible {
-            key,
-            reason: reason.into(),
-        }
+        Self::Impossible { key, reason: reason.into() }
     }
 }
 
@@ -84,11 +81,7 @@ pub struct ConfigArgs {
 ///
 /// # Errors
 /// [`ConfigError`] naming the key.
-pub fn load<T: Serialize + DeserializeOwned>(
-    given: &T,
-    file: Option<&Path>,
-    defaults: &T,
-) -> Result<T, ConfigError> {
+pub fn load<T: Serialize + DeserializeOwned>(given: &T, file: Option<&Path>, defaults: &T) -> Result<T, ConfigError> {
     let given = object(given)?;
     let mut merged = object(defaults)?;
     if let Some(file) = file {
@@ -96,11 +89,7 @@ pub fn load<T: Serialize + DeserializeOwned>(
         for (key, value) in table {
             if !given.contains_key(&key) {
                 let known = given.keys().cloned().collect::<Vec<_>>().join(", ");
-                return Err(ConfigError::UnknownKey {
-                    key,
-                    file: file.to_owned(),
-                    known,
-                });
+                return Err(ConfigError::UnknownKey { key, file: file.to_owned(), known });
             }
             merged.insert(key.clone(), value);
             // One key at a time, so that a wrong type is told by its name.
@@ -108,10 +97,7 @@ pub fn load<T: Serialize + DeserializeOwned>(
         }
     }
     merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
-    parse(&merged).map_err(|reason| ConfigError::WrongType {
-        key: "settings".to_owned(),
-        reason,
-    })
+    parse(&merged).map_err(|reason| ConfigError::WrongType { key: "settings".to_owned(), reason })
 }
 
 fn object<T: Serialize>(settings: &T) -> Result<Map<String, Value>, ConfigError> {
@@ -127,14 +113,9 @@ fn parse<T: DeserializeOwned>(map: &Map<String, Value>) -> Result<T, String> {
 }
 
 fn read_file(file: &Path) -> Result<Map<String, Value>, ConfigError> {
-    let fail = |reason: String| ConfigError::File {
-        file: file.to_owned(),
-        reason,
-    };
+    let fail = |reason: String| ConfigError::File { file: file.to_owned(), reason };
     let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| fail(error.message().to_owned()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| fail(error.message().to_owned()))?;
     match serde_json::to_value(table) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(fail("not a table".to_owned())),
@@ -147,8 +128,7 @@ fn read_file(file: &Path) -> Result<Map<String, Value>, ConfigError> {
 /// # Errors
 /// [`ConfigError::Impossible`] when they cannot be written as TOML (a fault of the struct).
 pub fn print<T: Serialize>(settings: &T) -> Result<String, ConfigError> {
-    toml::to_string_pretty(settings)
-        .map_err(|error| ConfigError::impossible("settings", error.to_string()))
+    toml::to_string_pretty(settings).map_err(|error| ConfigError::impossible("settings", error.to_string()))
 }
 
 /// Whether a witness must agree, or only raises alarms.
@@ -179,20 +159,10 @@ pub struct StoreArgs {
     #[arg(long, env = "CADASTRE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The store: sqlite://PATH (default: a file in the data folder) or postgres://...
-    #[arg(
-        long,
-        env = "CADASTRE_DATABASE_URL",
-        value_name = "URL",
-        hide_env_values = true
-    )]
+    #[arg(long, env = "CADASTRE_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<SecretUrl>,
     /// Who remembers how far the store had come: none, file:PATH or redis://...
-    #[arg(
-        long,
-        env = "CADASTRE_WITNESS",
-        value_name = "WHERE",
-        hide_env_values = true
-    )]
+    #[arg(long, env = "CADASTRE_WITNESS", value_name = "WHERE", hide_env_values = true)]
     pub witness: Option<SecretUrl>,
     /// Whether the witness must agree before anything is answered.
     #[arg(long, env = "CADASTRE_WITNESS_MODE")]
@@ -211,10 +181,7 @@ impl StoreArgs {
     /// # Errors
     /// [`ConfigError::Impossible`] naming the key.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let postgres = self
-            .database_url
-            .as_ref()
-            .is_some_and(|url| url.reveal().starts_with("postgres"));
+        let postgres = self.database_url.as_ref().is_some_and(|url| url.reveal().starts_with("postgres"));
         if !postgres && self.require_sync.unwrap_or(0) > 0 {
             return Err(ConfigError::impossible(
                 "require_sync",
@@ -222,20 +189,11 @@ impl StoreArgs {
             ));
         }
         if postgres && self.unsafe_sqlite_synchronous.is_some() {
-            return Err(ConfigError::impossible(
-                "unsafe_sqlite_synchronous",
-                "is for an SQLite store",
-            ));
+            return Err(ConfigError::impossible("unsafe_sqlite_synchronous", "is for an SQLite store"));
         }
-        let none = self
-            .witness
-            .as_ref()
-            .is_some_and(|witness| witness.reveal() == "none");
+        let none = self.witness.as_ref().is_some_and(|witness| witness.reveal() == "none");
         if none && self.witness_mode == Some(WitnessMode::Required) {
-            return Err(ConfigError::impossible(
-                "witness_mode",
-                "required, but witness is none",
-            ));
+            return Err(ConfigError::impossible("witness_mode", "required, but witness is none"));
         }
         Ok(())
     }
@@ -247,10 +205,7 @@ impl StoreArgs {
             WeakSynchronous::Normal => "PRAGMA synchronous=NORMAL",
             WeakSynchronous::Off => "PRAGMA synchronous=OFF",
         });
-        ConnectOptions {
-            weaken_sqlite_synchronous,
-            ..ConnectOptions::default()
-        }
+        ConnectOptions { weaken_sqlite_synchronous, ..ConnectOptions::default() }
     }
 }
 
@@ -277,11 +232,9 @@ impl HttpArgs {
     /// # Errors
     /// [`ConfigError::Impossible`] naming the key.
     pub fn check(&self) -> Result<(), ConfigError> {
-        for (key, value) in [
-            ("tls_cert", &self.tls_cert),
-            ("tls_key", &self.tls_key),
-            ("tls_client_ca", &self.tls_client_ca),
-        ] {
+        for (key, value) in
+            [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key), ("tls_client_ca", &self.tls_client_ca)]
+        {
             if value.is_some() {
                 return Err(ConfigError::impossible(
                     key,
@@ -308,12 +261,7 @@ pub enum LogFormat {
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TelemetryArgs {
     /// Token for /metrics (default: none is needed).
-    #[arg(
-        long,
-        env = "CADASTRE_METRICS_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true
-    )]
+    #[arg(long, env = "CADASTRE_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub metrics_token: Option<Secret>,
     /// Where traces would go.
     #[arg(long, env = "CADASTRE_OTLP_ENDPOINT", value_name = "URL")]

@@ -49,11 +49,7 @@ impl DataDir {
             let at = at.to_owned();
             move |error| DataDirError::Io { path: at, error }
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(io(path))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io(path))?;
         let path = path.canonicalize().map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let mut lock = OpenOptions::new()
@@ -107,15 +103,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let folder = temp.path().join("a/b");
         let first = DataDir::open(&folder).unwrap();
-        assert_eq!(
-            folder.metadata().unwrap().permissions().mode() & 0o777,
-            0o700
-        );
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         let error = DataDir::open(&folder).unwrap_err();
-        assert!(
-            error.to_string().contains(&std::process::id().to_string()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
         assert!(first.path("store.db").ends_with("a/b/store.db"));
         drop(first);
         DataDir::open(&folder).unwrap();

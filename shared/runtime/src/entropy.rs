@@ -42,10 +42,7 @@ impl Entropy for SystemEntropy {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "this file is where randomness is drawn"
-)]
+#[allow(clippy::disallowed_methods, reason = "this file is where randomness is drawn")]
 fn draw<const N: usize>() -> [u8; N] {
     let mut bytes = [0_u8; N];
     if let Err(error) = getrandom::fill(&mut bytes) {

@@ -60,15 +60,11 @@ impl IntoResponse for HttpProblem {
 /// The answer that tells of a problem.
 #[must_use]
 pub fn problem_response(problem: &Problem) -> Response {
-    let status =
-        StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(problem).unwrap_or_default();
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/problem+json"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(seconds) = problem.retry_after_seconds {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -81,11 +77,7 @@ pub fn problem_response(problem: &Problem) -> Response {
 /// The token of `Authorization: Bearer TOKEN`.
 #[must_use]
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers
-        .get(header::AUTHORIZATION)?
-        .to_str()
-        .ok()?
-        .split_once(' ')?;
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
@@ -95,24 +87,16 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub struct RequestId(pub String);
 
 /// Puts the shared manners around a daemon's routes. Call it last: routes added later lack them.
-pub fn finish<S: Clone + Send + Sync + 'static>(
-    router: Router<S>,
-    shutdown: &Shutdown,
-) -> Router<S> {
+pub fn finish<S: Clone + Send + Sync + 'static>(router: Router<S>, shutdown: &Shutdown) -> Router<S> {
     router
-        .fallback(|| async {
-            HttpProblem::new(Code::NotFound, "no such path; /openapi.json lists them")
-        })
+        .fallback(|| async { HttpProblem::new(Code::NotFound, "no such path; /openapi.json lists them") })
         .method_not_allowed_fallback(|| async {
             HttpProblem::new(Code::MethodNotAllowed, "this path has no such method")
         })
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a handler panicked");
-            problem_response(&Problem::new(
-                Code::Internal,
-                "a fault of ours; the log has the request id",
-            ))
+            problem_response(&Problem::new(Code::Internal, "a fault of ours; the log has the request id"))
         }))
         .layer(from_fn_with_state(shutdown.clone(), manners))
 }
@@ -130,10 +114,7 @@ async fn manners(State(shutdown): State<Shutdown>, mut request: Request, next: N
     let span = tracing::info_span!("request", method, route, request_id = id);
     let answer = async {
         if shutdown.is_triggered() {
-            problem_response(&Problem::new(
-                Code::ShuttingDown,
-                "this process is stopping; try another one",
-            ))
+            problem_response(&Problem::new(Code::ShuttingDown, "this process is stopping; try another one"))
         } else {
             next.run(request).await
         }

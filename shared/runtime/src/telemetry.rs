@@ -82,8 +82,7 @@ pub const METRICS: &[MetricDef] = &[
 
 /// Bounds of every histogram whose name ends in `_seconds`: from 50 microseconds to 10 seconds.
 const SECONDS: &[f64] = &[
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0,
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
 /// Sends log lines to standard error.
@@ -91,10 +90,11 @@ const SECONDS: &[f64] = &[
 /// # Errors
 /// [`TelemetryError`] for a filter that cannot be read, or when called twice.
 pub fn init_log(format: LogFormat, filter: Option<&str>) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(filter.unwrap_or("info"))
-        .map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let filter =
+        EnvFilter::try_new(filter.unwrap_or("info")).map_err(|error| TelemetryError::Filter(error.to_string()))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines.try_init(),
@@ -128,9 +128,7 @@ impl Metrics {
             metrics::set_global_recorder(recorder).ok()?;
             Some(Self { handle })
         });
-        let metrics = installed
-            .clone()
-            .ok_or_else(|| TelemetryError::Twice("another metrics recorder".to_owned()))?;
+        let metrics = installed.clone().ok_or_else(|| TelemetryError::Twice("another metrics recorder".to_owned()))?;
         metrics.describe(METRICS)?;
         Ok(metrics)
     }
@@ -143,18 +141,12 @@ impl Metrics {
         let mut described = DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
         for def in defs {
             if !def.name.starts_with("cadastre_") {
-                return Err(TelemetryError::Metric(format!(
-                    "{} must begin with cadastre_",
-                    def.name
-                )));
+                return Err(TelemetryError::Metric(format!("{} must begin with cadastre_", def.name)));
             }
             match described.get(def.name) {
                 Some(known) if known == def => continue,
                 Some(_) => {
-                    return Err(TelemetryError::Metric(format!(
-                        "{} has two meanings",
-                        def.name
-                    )));
+                    return Err(TelemetryError::Metric(format!("{} has two meanings", def.name)));
                 }
                 None => {}
             }
@@ -171,12 +163,7 @@ impl Metrics {
     /// Everything that was described so far, by name.
     #[must_use]
     pub fn described() -> Vec<MetricDef> {
-        DESCRIBED
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .copied()
-            .collect()
+        DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
     }
 
     /// The text for `/metrics`.
@@ -204,30 +191,12 @@ mod tests {
         };
         metrics.describe(&[def]).unwrap();
         same.describe(&[def]).unwrap();
-        assert!(
-            same.describe(&[MetricDef {
-                help: "Another.",
-                ..def
-            }])
-            .is_err()
-        );
-        assert!(
-            same.describe(&[MetricDef {
-                name: "other_total",
-                ..def
-            }])
-            .is_err()
-        );
+        assert!(same.describe(&[MetricDef { help: "Another.", ..def }]).is_err());
+        assert!(same.describe(&[MetricDef { name: "other_total", ..def }]).is_err());
         metrics::histogram!("cadastre_test_seconds").record(0.003);
         let text = metrics.render();
-        assert!(
-            text.contains("# HELP cadastre_test_seconds A test."),
-            "{text}"
-        );
-        assert!(
-            text.contains("cadastre_test_seconds_bucket{le=\"0.005\"} 1"),
-            "{text}"
-        );
+        assert!(text.contains("# HELP cadastre_test_seconds A test."), "{text}");
+        assert!(text.contains("cadastre_test_seconds_bucket{le=\"0.005\"} 1"), "{text}");
         assert!(Metrics::described().len() > METRICS.len());
     }
 }

@@ -67,13 +67,11 @@ pub fn constant_time_eq(left: &str, right: &str) -> bool {
 
 fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 thread_local! {
@@ -203,11 +201,7 @@ impl fmt::Display for SecretUrl {
 
 impl Serialize for SecretUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if EXPOSED.get() {
-            serializer.serialize_str(&self.0)
-        } else {
-            serializer.serialize_str(&self.masked())
-        }
+        if EXPOSED.get() { serializer.serialize_str(&self.0) } else { serializer.serialize_str(&self.masked()) }
     }
 }
 
@@ -235,10 +229,7 @@ mod tests {
 
     #[test]
     fn hashes_and_comparison_are_the_usual_ones() {
-        assert_eq!(
-            sha256_hex("abc"),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        assert_eq!(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert!(constant_time_eq("same", "same"));
         assert!(!constant_time_eq("same", "sane"));
         assert!(!constant_time_eq("same", "sam"));
@@ -247,17 +238,8 @@ mod tests {
     #[test]
     fn a_url_hides_its_password_only() {
         let url = SecretUrl::new("postgres://me:p@ss@db:5432/x?sslmode=require&password=no");
-        assert_eq!(
-            url.to_string(),
-            "postgres://me:***@db:5432/x?sslmode=require&password=***"
-        );
-        assert_eq!(
-            SecretUrl::new("sqlite://a/b.db").to_string(),
-            "sqlite://a/b.db"
-        );
-        assert_eq!(
-            SecretUrl::new("redis://:pw@h/0").to_string(),
-            "redis://:***@h/0"
-        );
+        assert_eq!(url.to_string(), "postgres://me:***@db:5432/x?sslmode=require&password=***");
+        assert_eq!(SecretUrl::new("sqlite://a/b.db").to_string(), "sqlite://a/b.db");
+        assert_eq!(SecretUrl::new("redis://:pw@h/0").to_string(), "redis://:***@h/0");
     }
 }

@@ -28,22 +28,12 @@ impl Backoff {
     /// [`BackoffError`] naming the field that does not fit.
     pub const fn new(base_ms: u64, max_ms: u64) -> Result<Backoff, BackoffError> {
         if base_ms == 0 {
-            return Err(RefillError {
-                field: "base_ms",
-                problem: "must be at least 1",
-            });
+            return Err(RefillError { field: "base_ms", problem: "must be at least 1" });
         }
         if max_ms < base_ms {
-            return Err(RefillError {
-                field: "max_ms",
-                problem: "must be at least base_ms",
-            });
+            return Err(RefillError { field: "max_ms", problem: "must be at least base_ms" });
         }
-        Ok(Backoff {
-            base_ms,
-            max_ms,
-            attempt: 0,
-        })
+        Ok(Backoff { base_ms, max_ms, attempt: 0 })
     }
 
     /// Failures since the last reset; stops at `u32::MAX`.

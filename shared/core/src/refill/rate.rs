@@ -41,11 +41,7 @@ impl Default for RateWindow {
 impl RateWindow {
     /// A window that has seen nothing.
     pub const fn new() -> RateWindow {
-        RateWindow {
-            seconds: [0; WINDOW as usize],
-            peaks: [0; PEAK_HOURS as usize + 1],
-            seen: None,
-        }
+        RateWindow { seconds: [0; WINDOW as usize], peaks: [0; PEAK_HOURS as usize + 1], seen: None }
     }
 
     /// Counts `n` ordinals used at `now_ms`. Counts saturate.
@@ -95,10 +91,7 @@ impl RateWindow {
     /// Moves on to `now_ms`, clearing what falls out; returns the time to count at, never before the latest.
     fn advance(&mut self, now_ms: u64) -> u64 {
         let Some(seen) = &mut self.seen else {
-            self.seen = Some(Seen {
-                first_ms: now_ms,
-                latest_ms: now_ms,
-            });
+            self.seen = Some(Seen { first_ms: now_ms, latest_ms: now_ms });
             return now_ms;
         };
         let (was, now_ms) = (seen.latest_ms, now_ms.max(seen.latest_ms));
@@ -144,10 +137,7 @@ mod tests {
     #[test]
     fn a_short_time_is_not_divided_by_a_minute() {
         let mut window = RateWindow::new();
-        assert_eq!(
-            (window.rate_per_second(5), window.peak_per_second(5)),
-            (0.0, 0.0)
-        );
+        assert_eq!((window.rate_per_second(5), window.peak_per_second(5)), (0.0, 0.0));
         window.record(10_000, 50);
         assert_eq!(window.rate_per_second(10_000), 50.0);
         window.record(12_000, 50);
@@ -184,10 +174,7 @@ mod tests {
         let mut window = RateWindow::new();
         window.record(5_000, 10);
         window.record(u64::MAX, 30);
-        assert_eq!(
-            window.rate_per_second(u64::MAX),
-            30.0 / 59.0_f64.max(span_of_the_end())
-        );
+        assert_eq!(window.rate_per_second(u64::MAX), 30.0 / 59.0_f64.max(span_of_the_end()));
         // Back again: counted at the latest time seen.
         window.record(0, 30);
         assert_eq!(window.peak_per_second(0), 60.0);

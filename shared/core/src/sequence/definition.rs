@@ -101,14 +101,7 @@ impl From<Definition> for WireDefinition {
 impl Definition {
     /// A namespace's first definition: version 1, from ordinal 0.
     pub const fn first(sequence: Sequence) -> Definition {
-        Definition {
-            past: Vec::new(),
-            last: DefinitionVersion {
-                version: 1,
-                from: 0,
-                sequence,
-            },
-        }
+        Definition { past: Vec::new(), last: DefinitionVersion { version: 1, from: 0, sequence } }
     }
 
     /// The history with one more version, in force from `next_unreserved` on.
@@ -122,11 +115,7 @@ impl Definition {
     /// `next_unreserved`, under whatever version; [`SequenceError::TooWide`] if its last ordinal would be
     /// above `MAX_ORDINAL`; [`SequenceError::NoOrdinalsLeft`]; [`SequenceError::Backwards`], [`SequenceError::BeyondCapacity`] if
     /// `next_unreserved` does not lie within the current version; [`SequenceError::TooManyVersions`].
-    pub fn append(
-        &self,
-        next_unreserved: u64,
-        sequence: Sequence,
-    ) -> Result<Definition, SequenceError> {
+    pub fn append(&self, next_unreserved: u64, sequence: Sequence) -> Result<Definition, SequenceError> {
         let from = next_unreserved;
         let (last, capacity) = (self.last.from, self.capacity());
         if from < last {
@@ -143,20 +132,12 @@ impl Definition {
         let mut past = self.past.clone();
         past.push(self.last);
         let version = self.last.version.saturating_add(1);
-        let last = DefinitionVersion {
-            version,
-            from,
-            sequence,
-        };
+        let last = DefinitionVersion { version, from, sequence };
         Ok(Definition { past, last })
     }
 
     /// Compares the whole new sequence with the ordinals below `next_unreserved` of each version.
-    fn refuse_repeats(
-        &self,
-        next_unreserved: u64,
-        sequence: Sequence,
-    ) -> Result<(), SequenceError> {
+    fn refuse_repeats(&self, next_unreserved: u64, sequence: Sequence) -> Result<(), SequenceError> {
         let Some(new) = sequence.values(sequence.capacity()) else {
             return Ok(());
         };
@@ -192,17 +173,13 @@ impl Definition {
     /// The version that applies to an ordinal. Every ordinal has one; at or above the capacity it is the
     /// current version, which has no value for it.
     pub fn version_of(&self, ordinal: u64) -> &DefinitionVersion {
-        self.versions()
-            .rfind(|version| version.from <= ordinal)
-            .unwrap_or(&self.last)
+        self.versions().rfind(|version| version.from <= ordinal).unwrap_or(&self.last)
     }
 
     /// The value of an ordinal; `None` at or above the capacity.
     pub fn value_at(&self, ordinal: u64) -> Option<i64> {
         let version = self.version_of(ordinal);
-        version
-            .sequence
-            .value_at(ordinal.checked_sub(version.from)?)
+        version.sequence.value_at(ordinal.checked_sub(version.from)?)
     }
 
     /// The values of a range's first and last ordinal; `None` unless all of it has values and lies within
@@ -219,9 +196,7 @@ impl Definition {
     pub fn origin_ordinals(&self, value: i64) -> Vec<u64> {
         self.versions()
             .filter_map(|version| {
-                let ordinal = version
-                    .from
-                    .checked_add(version.sequence.ordinal_of(value)?)?;
+                let ordinal = version.from.checked_add(version.sequence.ordinal_of(value)?)?;
                 (self.version_of(ordinal) == version).then_some(ordinal)
             })
             .collect()

@@ -61,17 +61,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn progression(first: i128, step: i128, count: i128) -> Progression {
-        Progression {
-            first,
-            last: first + step * (count - 1),
-            step,
-        }
+        Progression { first, last: first + step * (count - 1), step }
     }
 
     fn enumerate(p: Progression) -> BTreeSet<i128> {
-        (0..=(p.last - p.first) / p.step)
-            .map(|i| p.first + i * p.step)
-            .collect()
+        (0..=(p.last - p.first) / p.step).map(|i| p.first + i * p.step).collect()
     }
 
     #[test]
@@ -82,16 +76,8 @@ mod tests {
                 let a = progression(min, step, (max - min) / step + 1);
                 let b = progression(max, other, 1);
                 let meets = (max - min) % step == 0;
-                assert_eq!(
-                    first_common_value(a, b),
-                    meets.then_some(max),
-                    "{step} {other}"
-                );
-                assert_eq!(
-                    first_common_value(b, a),
-                    meets.then_some(max),
-                    "{step} {other}"
-                );
+                assert_eq!(first_common_value(a, b), meets.then_some(max), "{step} {other}");
+                assert_eq!(first_common_value(b, a), meets.then_some(max), "{step} {other}");
                 let c = progression(min, other, (max - min) / other + 1);
                 assert_eq!(first_common_value(a, c), Some(min));
             }

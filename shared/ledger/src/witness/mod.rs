@@ -6,6 +6,7 @@
 //! the store that it watches, so that two stores never share one by accident.
 
 pub mod file;
+pub mod setting;
 mod sql;
 
 use std::collections::BTreeMap;

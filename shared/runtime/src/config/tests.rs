@@ -27,10 +27,7 @@ fn demo(flags: &[&str], toml: &str) -> Result<Demo, ConfigError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), toml).unwrap();
     let given = Demo::parse_from([&["demo"], flags].concat());
-    let mut defaults = Demo {
-        heartbeat_seconds: Some(2),
-        ..Demo::default()
-    };
+    let mut defaults = Demo { heartbeat_seconds: Some(2), ..Demo::default() };
     defaults.http.listen = Some("127.0.0.1:7400".parse().unwrap());
     load(&given, Some(file.path()), &defaults)
 }
@@ -41,10 +38,7 @@ fn flags_win_over_the_file_which_wins_over_defaults() {
     let got = demo(&["--heartbeat-seconds", "9"], toml).unwrap();
     assert_eq!(got.heartbeat_seconds, Some(9));
     assert_eq!(got.store.require_sync, Some(1));
-    assert_eq!(
-        got.store.database_url.as_ref().unwrap().reveal(),
-        "postgres://u:pw@h/d"
-    );
+    assert_eq!(got.store.database_url.as_ref().unwrap().reveal(), "postgres://u:pw@h/d");
     assert_eq!(got.http.listen, Some("127.0.0.1:7400".parse().unwrap()));
     assert_eq!(demo(&[], "").unwrap().heartbeat_seconds, Some(2));
     got.store.check().unwrap();
@@ -53,10 +47,7 @@ fn flags_win_over_the_file_which_wins_over_defaults() {
 #[test]
 fn an_unknown_or_mistyped_key_is_refused_by_name() {
     let unknown = demo(&[], "hartbeat_seconds = 5").unwrap_err().to_string();
-    assert!(
-        unknown.starts_with("hartbeat_seconds: unknown setting"),
-        "{unknown}"
-    );
+    assert!(unknown.starts_with("hartbeat_seconds: unknown setting"), "{unknown}");
     assert!(unknown.contains("heartbeat_seconds"), "{unknown}");
     let mistyped = demo(&[], "require_sync = 'two'").unwrap_err().to_string();
     assert!(mistyped.starts_with("require_sync:"), "{mistyped}");
@@ -65,18 +56,7 @@ fn an_unknown_or_mistyped_key_is_refused_by_name() {
 #[test]
 fn what_cannot_be_or_is_not_supported_is_refused_by_name() {
     let said = |result: Result<(), ConfigError>| result.unwrap_err().to_string();
-    let got = demo(
-        &[
-            "--require-sync",
-            "1",
-            "--tls-cert",
-            "x",
-            "--otlp-endpoint",
-            "y",
-        ],
-        "",
-    )
-    .unwrap();
+    let got = demo(&["--require-sync", "1", "--tls-cert", "x", "--otlp-endpoint", "y"], "").unwrap();
     assert!(said(got.store.check()).starts_with("require_sync:"));
     assert!(said(got.http.check()).starts_with("tls_cert:"));
     assert!(said(got.telemetry.check()).starts_with("otlp_endpoint:"));
@@ -86,16 +66,7 @@ fn what_cannot_be_or_is_not_supported_is_refused_by_name() {
 
 #[test]
 fn the_printed_settings_are_toml_without_secrets() {
-    let got = demo(
-        &[
-            "--metrics-token",
-            "hunter2",
-            "--database-url",
-            "postgres://u:hunter2@h/d",
-        ],
-        "",
-    )
-    .unwrap();
+    let got = demo(&["--metrics-token", "hunter2", "--database-url", "postgres://u:hunter2@h/d"], "").unwrap();
     let text = print(&got).unwrap();
     assert!(!text.contains("hunter2"), "{text}");
     assert!(text.contains("postgres://u:***@h/d"), "{text}");

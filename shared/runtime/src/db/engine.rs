@@ -72,14 +72,9 @@ pub trait EngineTx: Send {
 
     /// Commits, then runs one query on the same connection (the same server, then), outside of any
     /// transaction. The outer error is the commit's, the inner one the query's.
-    async fn commit_then(
-        self: Box<Self>,
-        sql: &'static str,
-    ) -> Result<Result<Vec<Row>, DbError>, DbError> {
+    async fn commit_then(self: Box<Self>, sql: &'static str) -> Result<Result<Vec<Row>, DbError>, DbError> {
         self.commit().await?;
-        Ok(Err(DbError::Other(format!(
-            "this engine reads nothing after a commit: {sql}"
-        ))))
+        Ok(Err(DbError::Other(format!("this engine reads nothing after a commit: {sql}"))))
     }
 
     /// Gives up: nothing is written.

@@ -14,13 +14,8 @@ pub type Migration = (u32, &'static str, &'static [&'static str]);
 /// # Errors
 /// [`DbError::NewerSchema`] when the store is ahead; [`DbError::Other`] for a list with gaps.
 pub async fn migrate(db: &Db, list: &'static [Migration]) -> Result<(), DbError> {
-    if let Some((position, _)) = (1_u32..)
-        .zip(list)
-        .find(|(position, migration)| *position != migration.0)
-    {
-        return Err(DbError::Other(format!(
-            "migration {position} is missing from the list"
-        )));
+    if let Some((position, _)) = (1_u32..).zip(list).find(|(position, migration)| *position != migration.0) {
+        return Err(DbError::Other(format!("migration {position} is missing from the list")));
     }
     let known = u32::try_from(list.len()).unwrap_or(u32::MAX);
     create_table(db).await?;
@@ -58,11 +53,7 @@ async fn create_table(db: &Db) -> Result<(), DbError> {
 
 async fn current(db: &Db) -> Result<u32, DbError> {
     db.read("schema_read", |tx| -> TxFuture<'_, u32, DbError> {
-        Box::pin(async move {
-            tx.query_one("SELECT COALESCE(MAX(version), 0) FROM schema_version", &[])
-                .await?
-                .u32(0)
-        })
+        Box::pin(async move { tx.query_one("SELECT COALESCE(MAX(version), 0) FROM schema_version", &[]).await?.u32(0) })
     })
     .await
 }

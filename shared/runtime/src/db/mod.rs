@@ -105,9 +105,7 @@ impl Tx {
     pub async fn query_one(&mut self, sql: &'static str, args: &[Value]) -> Result<Row, DbError> {
         match self.query_opt(sql, args).await? {
             Some(row) => Ok(row),
-            None => self.note(Err(DbError::Corrupt(format!(
-                "no row where one must be: {sql}"
-            )))),
+            None => self.note(Err(DbError::Corrupt(format!("no row where one must be: {sql}")))),
         }
     }
 
@@ -115,11 +113,7 @@ impl Tx {
     ///
     /// # Errors
     /// [`DbError::Corrupt`] for more than one row.
-    pub async fn query_opt(
-        &mut self,
-        sql: &'static str,
-        args: &[Value],
-    ) -> Result<Option<Row>, DbError> {
+    pub async fn query_opt(&mut self, sql: &'static str, args: &[Value]) -> Result<Option<Row>, DbError> {
         let mut rows = self.query(sql, args).await?;
         if rows.len() > 1 {
             return self.note(Err(DbError::Corrupt(format!("more than one row: {sql}"))));
@@ -153,8 +147,7 @@ impl Db {
     /// [`DbError::Unavailable`] when it cannot be asked.
     pub async fn identity(&self) -> Result<Identity, DbError> {
         let engine = Arc::clone(&self.engine);
-        self.detached(async move { engine.identity().await })
-            .await?
+        self.detached(async move { engine.identity().await }).await?
     }
 
     /// Runs `job` in a transaction that may write. The job may run several times.
@@ -167,17 +160,7 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self
-            .unit(
-                Unit {
-                    name,
-                    mode: Mode::Write,
-                    then: None,
-                },
-                job,
-            )
-            .await?
-            .0)
+        Ok(self.unit(Unit { name, mode: Mode::Write, then: None }, job).await?.0)
     }
 
     /// As [`Self::write`], and once committed runs `then` on the same connection; its rows, or why
@@ -196,15 +179,7 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        self.unit(
-            Unit {
-                name,
-                mode: Mode::Write,
-                then: Some(then),
-            },
-            job,
-        )
-        .await
+        self.unit(Unit { name, mode: Mode::Write, then: Some(then) }, job).await
     }
 
     /// Runs `job` in a transaction that sees one snapshot and may not write.
@@ -217,17 +192,7 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self
-            .unit(
-                Unit {
-                    name,
-                    mode: Mode::Read,
-                    then: None,
-                },
-                job,
-            )
-            .await?
-            .0)
+        Ok(self.unit(Unit { name, mode: Mode::Read, then: None }, job).await?.0)
     }
 
     async fn unit<T, E, J>(&self, unit: Unit, job: J) -> Result<(T, Result<Vec<Row>, DbError>), E>
@@ -237,15 +202,11 @@ impl Db {
         E: From<DbError> + TxError + Send + 'static,
     {
         let engine = Arc::clone(&self.engine);
-        self.detached(async move { run(engine.as_ref(), unit, &job).await })
-            .await?
+        self.detached(async move { run(engine.as_ref(), unit, &job).await }).await?
     }
 
     /// Runs `work` where nobody can cancel it, if the engine asks for that.
-    async fn detached<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, DbError> {
+    async fn detached<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, DbError> {
         if !self.engine.detaches() {
             return Ok(work.await);
         }
@@ -280,20 +241,12 @@ struct Failure<E> {
 impl<E: From<DbError>> Failure<E> {
     fn store(error: DbError) -> Self {
         let (retry, outcome) = (error.is_retryable(), error.outcome());
-        Self {
-            error: error.into(),
-            retry,
-            outcome,
-        }
+        Self { error: error.into(), retry, outcome }
     }
 }
 
 /// All tries of one unit, metered.
-async fn run<T, E, J>(
-    engine: &dyn Engine,
-    unit: Unit,
-    job: &J,
-) -> Result<(T, Result<Vec<Row>, DbError>), E>
+async fn run<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<(T, Result<Vec<Row>, DbError>), E>
 where
     J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync,
     E: From<DbError> + TxError,
@@ -303,9 +256,7 @@ where
     loop {
         let watch = Stopwatch::start();
         let result = once(engine, unit, job).await;
-        let outcome = result
-            .as_ref()
-            .map_or_else(|failure| failure.outcome, |_| "committed");
+        let outcome = result.as_ref().map_or_else(|failure| failure.outcome, |_| "committed");
         meter(unit.name, outcome, watch.seconds(), attempt);
         let failure = match result {
             Ok(done) => return Ok(done),
@@ -323,21 +274,13 @@ where
 }
 
 /// One try: begin, job, commit or rollback.
-async fn once<T, E, J>(
-    engine: &dyn Engine,
-    unit: Unit,
-    job: &J,
-) -> Result<(T, Result<Vec<Row>, DbError>), Failure<E>>
+async fn once<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<(T, Result<Vec<Row>, DbError>), Failure<E>>
 where
     J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync,
     E: From<DbError> + TxError,
 {
     let inner = engine.begin(unit.mode).await.map_err(Failure::store)?;
-    let mut tx = Tx {
-        inner,
-        kind: engine.kind(),
-        failed: None,
-    };
+    let mut tx = Tx { inner, kind: engine.kind(), failed: None };
     let result = job(&mut tx).await;
     let Tx { inner, failed, .. } = tx;
     match (result, failed) {
@@ -357,11 +300,7 @@ where
             let seen = error.db().or(failed.as_ref());
             let retry = seen.is_some_and(DbError::is_retryable);
             let outcome = seen.map_or("refused", DbError::outcome);
-            Err(Failure {
-                error,
-                retry,
-                outcome,
-            })
+            Err(Failure { error, retry, outcome })
         }
     }
 }
@@ -372,8 +311,7 @@ fn pause(attempt: u32) -> Duration {
 }
 
 fn meter(name: &'static str, outcome: &'static str, seconds: f64, attempt: u32) {
-    metrics::counter!("cadastre_db_transactions_total", "name" => name, "outcome" => outcome)
-        .increment(1);
+    metrics::counter!("cadastre_db_transactions_total", "name" => name, "outcome" => outcome).increment(1);
     metrics::histogram!("cadastre_db_transaction_seconds", "name" => name).record(seconds);
     tracing::debug!(name, outcome, seconds, attempt, "database unit");
 }

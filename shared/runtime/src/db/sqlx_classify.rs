@@ -32,9 +32,9 @@ pub(super) fn classify(kind: EngineKind, error: &sqlx::Error) -> DbError {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => DbError::Unavailable(error.to_string()),
-        sqlx::Error::Decode(_)
-        | sqlx::Error::ColumnDecode { .. }
-        | sqlx::Error::AnyDriverError(_) => DbError::Corrupt(error.to_string()),
+        sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } | sqlx::Error::AnyDriverError(_) => {
+            DbError::Corrupt(error.to_string())
+        }
         _ => DbError::Other(error.to_string()),
     }
 }
@@ -44,10 +44,9 @@ pub(super) fn classify_commit(kind: EngineKind, error: &sqlx::Error) -> DbError 
     let ours = classify(kind, error);
     let definite = match (kind, error) {
         // The transaction is still open, or was rolled back: the log holds no commit frame.
-        (EngineKind::Sqlite, sqlx::Error::Database(_)) => matches!(
-            ours,
-            DbError::Conflict | DbError::Unique | DbError::Full | DbError::ReadOnly
-        ),
+        (EngineKind::Sqlite, sqlx::Error::Database(_)) => {
+            matches!(ours, DbError::Conflict | DbError::Unique | DbError::Full | DbError::ReadOnly)
+        }
         // Class 23: a deferred constraint. Class 40 without 40003 (completion unknown): rolled back.
         (EngineKind::Postgres, sqlx::Error::Database(inner)) => {
             let code = inner.code().unwrap_or_default();
@@ -55,11 +54,7 @@ pub(super) fn classify_commit(kind: EngineKind, error: &sqlx::Error) -> DbError 
         }
         _ => false,
     };
-    if definite {
-        ours
-    } else {
-        DbError::Indeterminate(error.to_string())
-    }
+    if definite { ours } else { DbError::Indeterminate(error.to_string()) }
 }
 
 fn sqlite(code: i32, message: &str) -> DbError {
@@ -86,12 +81,7 @@ fn postgres(code: &str, message: &str) -> DbError {
         "25006" => DbError::ReadOnly,
         "57014" | "58030" => DbError::Unavailable(told()),
         "XX001" | "XX002" => DbError::Corrupt(told()),
-        _ if ["08", "28", "3D", "53", "57"]
-            .iter()
-            .any(|class| code.starts_with(class)) =>
-        {
-            DbError::Unavailable(told())
-        }
+        _ if ["08", "28", "3D", "53", "57"].iter().any(|class| code.starts_with(class)) => DbError::Unavailable(told()),
         _ => DbError::Other(told()),
     }
 }
@@ -127,15 +117,9 @@ mod tests {
     #[test]
     fn a_connection_lost_at_commit_is_indeterminate() {
         let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
-        assert!(matches!(
-            classify(EngineKind::Postgres, &lost()),
-            DbError::Unavailable(_)
-        ));
+        assert!(matches!(classify(EngineKind::Postgres, &lost()), DbError::Unavailable(_)));
         for kind in [EngineKind::Postgres, EngineKind::Sqlite] {
-            assert!(matches!(
-                classify_commit(kind, &lost()),
-                DbError::Indeterminate(_)
-            ));
+            assert!(matches!(classify_commit(kind, &lost()), DbError::Indeterminate(_)));
         }
     }
 }

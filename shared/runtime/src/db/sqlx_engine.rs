@@ -80,8 +80,8 @@ struct SqliteFile {
 
 impl SqliteFile {
     fn stat(path: &PathBuf) -> Result<(u64, u64), DbError> {
-        let meta = std::fs::metadata(path)
-            .map_err(|error| DbError::Unavailable(format!("{}: {error}", path.display())))?;
+        let meta =
+            std::fs::metadata(path).map_err(|error| DbError::Unavailable(format!("{}: {error}", path.display())))?;
         Ok((meta.dev(), meta.ino()))
     }
 
@@ -112,40 +112,15 @@ impl SqlxEngine {
         sqlx::any::install_default_drivers();
         let (kind, full) = parse_url(url)?;
         if let Some(level) = options.weaken_sqlite_synchronous {
-            tracing::warn!(
-                level,
-                "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut"
-            );
+            tracing::warn!(level, "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut");
         }
-        let setup = Setup {
-            kind,
-            read_only: false,
-            weak_synchronous: options.weaken_sqlite_synchronous,
-        };
+        let setup = Setup { kind, read_only: false, weak_synchronous: options.weaken_sqlite_synchronous };
         let writers = pool(&full, setup, &options, kind).await?;
         let readers = match kind {
-            EngineKind::Sqlite => {
-                pool(
-                    &full,
-                    Setup {
-                        read_only: true,
-                        ..setup
-                    },
-                    &options,
-                    kind,
-                )
-                .await?
-            }
+            EngineKind::Sqlite => pool(&full, Setup { read_only: true, ..setup }, &options, kind).await?,
             EngineKind::Postgres => writers.clone(),
         };
-        let engine = Self {
-            kind,
-            file: None,
-            writers,
-            readers,
-            options,
-            commits: Arc::new(AtomicU32::new(0)),
-        };
+        let engine = Self { kind, file: None, writers, readers, options, commits: Arc::new(AtomicU32::new(0)) };
         match kind {
             EngineKind::Sqlite => engine.with_file().await,
             EngineKind::Postgres => {
@@ -164,15 +139,10 @@ impl SqlxEngine {
             .fetch_one("SELECT file FROM pragma_database_list WHERE name = 'main'")
             .await
             .map_err(|error| classify(self.kind, &error))?;
-        let path: String = row
-            .try_get(0)
-            .map_err(|error| classify(self.kind, &error))?;
+        let path: String = row.try_get(0).map_err(|error| classify(self.kind, &error))?;
         drop(conn);
         let path = PathBuf::from(path);
-        self.file = Some(SqliteFile {
-            device_inode: SqliteFile::stat(&path)?,
-            path,
-        });
+        self.file = Some(SqliteFile { device_inode: SqliteFile::stat(&path)?, path });
         Ok(self)
     }
 
@@ -181,49 +151,33 @@ impl SqlxEngine {
             Mode::Read => &self.readers,
             Mode::Write => &self.writers,
         };
-        pool.acquire()
-            .await
-            .map_err(|error| classify(self.kind, &error))
+        pool.acquire().await.map_err(|error| classify(self.kind, &error))
     }
 
     fn begin_sql(&self, mode: Mode) -> &'static [&'static str] {
         match (self.kind, mode) {
             (EngineKind::Sqlite, Mode::Write) => &["BEGIN IMMEDIATE"],
             (EngineKind::Sqlite, Mode::Read) => &["BEGIN"],
-            (EngineKind::Postgres, Mode::Write) => &[
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-                "SET LOCAL synchronous_commit = on",
-            ],
-            (EngineKind::Postgres, Mode::Read) => {
-                &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
+            (EngineKind::Postgres, Mode::Write) => {
+                &["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", "SET LOCAL synchronous_commit = on"]
             }
+            (EngineKind::Postgres, Mode::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
         }
     }
 }
 
-async fn pool(
-    url: &str,
-    setup: Setup,
-    options: &ConnectOptions,
-    kind: EngineKind,
-) -> Result<AnyPool, DbError> {
+async fn pool(url: &str, setup: Setup, options: &ConnectOptions, kind: EngineKind) -> Result<AnyPool, DbError> {
     let explain = |error: sqlx::Error| match classify(kind, &error) {
         DbError::Other(text) => DbError::Other(redact(url, &text)),
         DbError::Unavailable(text) => DbError::Unavailable(redact(url, &text)),
         other => other,
     };
-    let parsed = url
-        .parse::<sqlx::any::AnyConnectOptions>()
-        .map_err(explain)?;
+    let parsed = url.parse::<sqlx::any::AnyConnectOptions>().map_err(explain)?;
     let parsed = parsed.disable_statement_logging();
     let embedded = kind == EngineKind::Sqlite;
     let single_writer = embedded && !setup.read_only;
     let pool = AnyPoolOptions::new()
-        .max_connections(if single_writer {
-            1
-        } else {
-            options.max_connections.max(1)
-        })
+        .max_connections(if single_writer { 1 } else { options.max_connections.max(1) })
         .acquire_timeout(options.acquire_timeout)
         // The fence below is a round trip already, and finds a dead connection.
         .test_before_acquire(false)
@@ -251,9 +205,7 @@ async fn pool(
 async fn fence(conn: &mut AnyConnection, kind: EngineKind) -> Result<bool, sqlx::Error> {
     match (kind, conn.execute("ROLLBACK").await) {
         (EngineKind::Sqlite, Ok(_)) => Ok(false),
-        (EngineKind::Sqlite, Err(sqlx::Error::Database(_))) | (EngineKind::Postgres, Ok(_)) => {
-            Ok(true)
-        }
+        (EngineKind::Sqlite, Err(sqlx::Error::Database(_))) | (EngineKind::Postgres, Ok(_)) => Ok(true),
         (_, Err(error)) => Err(error),
     }
 }
@@ -269,8 +221,7 @@ impl Engine for SqlxEngine {
             kind: self.kind,
             conn: Some(conn),
             options: self.options,
-            commits: (mode == Mode::Write && self.kind == EngineKind::Sqlite)
-                .then(|| Arc::clone(&self.commits)),
+            commits: (mode == Mode::Write && self.kind == EngineKind::Sqlite).then(|| Arc::clone(&self.commits)),
         };
         for sql in self.begin_sql(mode) {
             tx.run(sql).await?;
@@ -289,10 +240,7 @@ impl Engine for SqlxEngine {
     async fn identity(&self) -> Result<Identity, DbError> {
         if let Some(file) = &self.file {
             let (device, inode) = SqliteFile::stat(&file.path)?;
-            return Ok(Identity {
-                system: format!("{device}:{inode}"),
-                ..Identity::default()
-            });
+            return Ok(Identity { system: format!("{device}:{inode}"), ..Identity::default() });
         }
         let mut tx = self.begin(Mode::Read).await?;
         let result = tx.query(PG_IDENTITY, &[]).await;
@@ -305,9 +253,7 @@ impl Engine for SqlxEngine {
             }
             other => other?,
         };
-        let row = rows
-            .first()
-            .ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
+        let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
         Ok(Identity {
             system: row.text(0)?.to_owned(),
             timeline: row.text(1)?.to_owned(),

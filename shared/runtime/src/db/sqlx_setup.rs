@@ -43,9 +43,7 @@ async fn prepare_sqlite(conn: &mut AnyConnection, setup: Setup) -> Result<(), sq
     conn.execute("PRAGMA wal_autocheckpoint=0").await?;
     let mode: String = pragma_text(conn, "PRAGMA journal_mode").await?;
     if mode != "wal" {
-        return Err(refuse(format!(
-            "SQLite journal_mode is {mode}, must be wal: use a file on a local disk"
-        )));
+        return Err(refuse(format!("SQLite journal_mode is {mode}, must be wal: use a file on a local disk")));
     }
     if pragma_int(conn, "PRAGMA synchronous").await? != SYNCHRONOUS_FULL {
         return Err(refuse("SQLite does not accept synchronous=FULL"));
@@ -77,11 +75,9 @@ async fn prepare_postgres(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
     conn.execute("SET synchronous_commit = on").await?;
     // Engines that only speak PostgreSQL's protocol may not know these two; they bound waiting, and
     // the engine bounds it a second time on its own side.
-    for sql in [
-        "SET idle_in_transaction_session_timeout = '15s'",
-        "SET statement_timeout = '10s'",
-        "SET lock_timeout = '5s'",
-    ] {
+    for sql in
+        ["SET idle_in_transaction_session_timeout = '15s'", "SET statement_timeout = '10s'", "SET lock_timeout = '5s'"]
+    {
         match conn.execute(sql).await {
             Ok(_) | Err(sqlx::Error::Database(_)) => {}
             Err(error) => return Err(error),
@@ -89,9 +85,7 @@ async fn prepare_postgres(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
     }
     let commit = pragma_text(conn, "SELECT current_setting('synchronous_commit')").await?;
     if !matches!(commit.as_str(), "on" | "remote_apply") {
-        return Err(refuse(format!(
-            "PostgreSQL: synchronous_commit is {commit}, must be on"
-        )));
+        return Err(refuse(format!("PostgreSQL: synchronous_commit is {commit}, must be on")));
     }
     Ok(())
 }
@@ -99,18 +93,10 @@ async fn prepare_postgres(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
 /// Refuses a server whose settings can lose what it acknowledged.
 pub(super) async fn refuse_weak_postgres(conn: &mut AnyConnection) -> Result<(), DbError> {
     for (name, sql) in [
-        (
-            "fsync",
-            "SELECT COALESCE(current_setting('fsync', true), '')",
-        ),
-        (
-            "full_page_writes",
-            "SELECT COALESCE(current_setting('full_page_writes', true), '')",
-        ),
+        ("fsync", "SELECT COALESCE(current_setting('fsync', true), '')"),
+        ("full_page_writes", "SELECT COALESCE(current_setting('full_page_writes', true), '')"),
     ] {
-        let value = pragma_text(conn, sql)
-            .await
-            .map_err(|error| classify(EngineKind::Postgres, &error))?;
+        let value = pragma_text(conn, sql).await.map_err(|error| classify(EngineKind::Postgres, &error))?;
         if value == "off" {
             return Err(DbError::Other(format!(
                 "PostgreSQL runs with {name} = off: a crash could lose what it acknowledged and the \
@@ -128,14 +114,10 @@ pub(super) fn parse_url(url: &str) -> Result<(EngineKind, String), DbError> {
         return Ok((EngineKind::Postgres, url.to_owned()));
     }
     if !url.starts_with("sqlite:") {
-        return Err(DbError::Other(
-            "the database URL must begin with sqlite:// or postgres://".into(),
-        ));
+        return Err(DbError::Other("the database URL must begin with sqlite:// or postgres://".into()));
     }
     if url.contains(":memory:") || url.contains("mode=memory") {
-        return Err(DbError::Other(
-            "an SQLite store must be a file: memory does not survive".into(),
-        ));
+        return Err(DbError::Other("an SQLite store must be a file: memory does not survive".into()));
     }
     if url.contains("immutable=") || url.contains("mode=ro") {
         return Err(DbError::Other("an SQLite store must be writable".into()));
@@ -176,10 +158,7 @@ mod tests {
     #[test]
     fn no_message_repeats_the_password() {
         let url = "postgres://me:hunter2@host/db";
-        let text = redact(
-            url,
-            "cannot open postgres://me:hunter2@host/db with hunter2",
-        );
+        let text = redact(url, "cannot open postgres://me:hunter2@host/db with hunter2");
         assert!(!text.contains("hunter2"), "{text}");
     }
 }

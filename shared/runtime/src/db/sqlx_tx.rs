@@ -43,9 +43,7 @@ impl Drop for SqlxTx {
 
 impl SqlxTx {
     fn conn(&mut self) -> Result<&mut PoolConnection<Any>, DbError> {
-        self.conn
-            .as_mut()
-            .ok_or_else(|| DbError::Unavailable("the connection was lost within this unit".into()))
+        self.conn.as_mut().ok_or_else(|| DbError::Unavailable("the connection was lost within this unit".into()))
     }
 
     /// Awaits `work` on the connection, bounded for servers. Cutting it off leaves the protocol in
@@ -66,9 +64,7 @@ impl SqlxTx {
                 if let Some(conn) = self.conn.take() {
                     drop(conn.detach());
                 }
-                Err(DbError::Unavailable(format!(
-                    "no answer from the store within {limit:?}"
-                )))
+                Err(DbError::Unavailable(format!("no answer from the store within {limit:?}")))
             }
         }
     }
@@ -103,9 +99,7 @@ impl SqlxTx {
             match tokio::time::timeout(limit, task).await {
                 Ok(Ok(Ok(answered))) => answered?,
                 Ok(Ok(Err(_)) | Err(_)) | Err(_) => {
-                    return Err(DbError::Indeterminate(format!(
-                        "no answer within {limit:?}"
-                    )));
+                    return Err(DbError::Indeterminate(format!("no answer within {limit:?}")));
                 }
             }
         };
@@ -125,11 +119,7 @@ impl SqlxTx {
     async fn checkpoint(&mut self) {
         let Some(commits) = &self.commits else { return };
         let every = self.options.commits_per_checkpoint.max(1);
-        if !commits
-            .fetch_add(1, Ordering::Relaxed)
-            .wrapping_add(1)
-            .is_multiple_of(every)
-        {
+        if !commits.fetch_add(1, Ordering::Relaxed).wrapping_add(1).is_multiple_of(every) {
             return;
         }
         if let Err(error) = self.run("PRAGMA wal_checkpoint(PASSIVE)").await {
@@ -158,10 +148,7 @@ impl EngineTx for SqlxTx {
         Ok(())
     }
 
-    async fn commit_then(
-        self: Box<Self>,
-        sql: &'static str,
-    ) -> Result<Result<Vec<Row>, DbError>, DbError> {
+    async fn commit_then(self: Box<Self>, sql: &'static str) -> Result<Result<Vec<Row>, DbError>, DbError> {
         let mut done = self.finish().await?;
         let rows = done.rows(sql, &[]).await;
         if rows.is_ok() {
@@ -178,10 +165,7 @@ impl EngineTx for SqlxTx {
     }
 }
 
-fn bind(
-    sql: &'static str,
-    args: &[Value],
-) -> sqlx::query::Query<'static, Any, sqlx::any::AnyArguments> {
+fn bind(sql: &'static str, args: &[Value]) -> sqlx::query::Query<'static, Any, sqlx::any::AnyArguments> {
     let mut query = sqlx::query(sql);
     for arg in args {
         query = match arg {
@@ -207,9 +191,7 @@ fn read_row(sql: &'static str, row: &AnyRow) -> Result<Row, DbError> {
             }
             AnyTypeInfoKind::Text => Value::Text(row.try_get(index).map_err(corrupt)?),
             _ => {
-                return Err(DbError::Corrupt(format!(
-                    "column {index} is neither BIGINT nor TEXT ({kind:?}): {sql}"
-                )));
+                return Err(DbError::Corrupt(format!("column {index} is neither BIGINT nor TEXT ({kind:?}): {sql}")));
             }
         });
     }

@@ -25,11 +25,7 @@ async fn store_with(options: ConnectOptions) -> Store {
     let url = format!("sqlite://{}", folder.path().join("store.db").display());
     let engine = Arc::new(SqlxEngine::open(&url, options).await.unwrap());
     let db = Db::new(Arc::clone(&engine) as Arc<dyn Engine>);
-    run(
-        &db,
-        "CREATE TABLE t (k BIGINT NOT NULL PRIMARY KEY, v TEXT)",
-    )
-    .await;
+    run(&db, "CREATE TABLE t (k BIGINT NOT NULL PRIMARY KEY, v TEXT)").await;
     Store { db, engine, folder }
 }
 
@@ -38,19 +34,14 @@ async fn store() -> Store {
 }
 
 async fn run(db: &Db, sql: &'static str) {
-    db.write("run", move |tx| -> TxFuture<'_, u64, DbError> {
-        Box::pin(tx.execute(sql, &[]))
-    })
-    .await
-    .unwrap();
+    db.write("run", move |tx| -> TxFuture<'_, u64, DbError> { Box::pin(tx.execute(sql, &[])) }).await.unwrap();
 }
 
 async fn insert(db: &Db, key: i64) -> Result<(), DbError> {
     db.write("insert", move |tx| -> TxFuture<'_, (), DbError> {
         Box::pin(async move {
             tokio::task::yield_now().await;
-            tx.execute(INSERT, &[key.into(), None::<String>.into()])
-                .await?;
+            tx.execute(INSERT, &[key.into(), None::<String>.into()]).await?;
             tokio::task::yield_now().await;
             Ok(())
         })
@@ -75,10 +66,7 @@ async fn assert_none_inside(engine: &SqlxEngine) {
             let Some(mut conn) = pool.try_acquire() else {
                 break;
             };
-            assert!(
-                conn.execute("ROLLBACK").await.is_err(),
-                "a pooled connection was inside a transaction"
-            );
+            assert!(conn.execute("ROLLBACK").await.is_err(), "a pooled connection was inside a transaction");
             held.push(conn);
         }
     }
@@ -107,16 +95,9 @@ async fn a_caller_that_goes_away_at_any_await_cancels_nothing() {
         assert_eq!(count(&store.db).await, u64::try_from(steps).unwrap() + 1);
         assert_none_inside(&store.engine).await;
     }
-    let url = format!(
-        "sqlite://{}",
-        store.folder.path().join("store.db").display()
-    );
+    let url = format!("sqlite://{}", store.folder.path().join("store.db").display());
     let other = connect(&url, ConnectOptions::default()).await.unwrap();
-    assert_eq!(
-        count(&other).await,
-        40,
-        "what was acknowledged is in the file"
-    );
+    assert_eq!(count(&other).await, 40, "what was acknowledged is in the file");
 }
 
 #[tokio::test]
@@ -166,10 +147,7 @@ async fn a_swallowed_error_never_commits() {
         .write("swallow", |tx| {
             Box::pin(async move {
                 tx.execute(INSERT, &[2_i64.into(), "x".into()]).await?;
-                assert_eq!(
-                    tx.execute(INSERT, &[1_i64.into(), "x".into()]).await,
-                    Err(DbError::Unique)
-                );
+                assert_eq!(tx.execute(INSERT, &[1_i64.into(), "x".into()]).await, Err(DbError::Unique));
                 Ok(())
             })
         })
@@ -183,9 +161,7 @@ async fn a_reading_unit_cannot_write() {
     let store = store().await;
     let result: Result<u64, DbError> = store
         .db
-        .read("sneak", |tx| {
-            Box::pin(async move { tx.execute(INSERT, &[1_i64.into(), "x".into()]).await })
-        })
+        .read("sneak", |tx| Box::pin(async move { tx.execute(INSERT, &[1_i64.into(), "x".into()]).await }))
         .await;
     assert_eq!(result, Err(DbError::ReadOnly));
 }
@@ -198,22 +174,14 @@ async fn values_come_back_as_they_went_in() {
         .write("values", |tx| -> TxFuture<'_, Vec<Row>, DbError> {
             Box::pin(async move {
                 tx.execute(INSERT, &[i64::MAX.into(), "ü".into()]).await?;
-                tx.execute(INSERT, &[i64::MIN.into(), None::<&str>.into()])
-                    .await?;
-                tx.query("SELECT k, v, NULL, 7 FROM t ORDER BY k", &[])
-                    .await
+                tx.execute(INSERT, &[i64::MIN.into(), None::<&str>.into()]).await?;
+                tx.query("SELECT k, v, NULL, 7 FROM t ORDER BY k", &[]).await
             })
         })
         .await
         .unwrap();
-    assert_eq!(
-        (rows[0].int(0), rows[0].opt_text(1)),
-        (Ok(i64::MIN), Ok(None))
-    );
-    assert_eq!(
-        (rows[1].uint(0).unwrap(), rows[1].text(1).unwrap()),
-        (i64::MAX as u64, "ü")
-    );
+    assert_eq!((rows[0].int(0), rows[0].opt_text(1)), (Ok(i64::MIN), Ok(None)));
+    assert_eq!((rows[1].uint(0).unwrap(), rows[1].text(1).unwrap()), (i64::MAX as u64, "ü"));
     assert_eq!((rows[1].opt_int(2), rows[1].u32(3)), (Ok(None), Ok(7)));
 }
 
@@ -234,11 +202,7 @@ async fn many_writers_queue_and_all_get_through() {
 
 #[tokio::test]
 async fn the_log_is_copied_into_the_file_by_ourselves() {
-    let store = store_with(ConnectOptions {
-        commits_per_checkpoint: 10,
-        ..ConnectOptions::default()
-    })
-    .await;
+    let store = store_with(ConnectOptions { commits_per_checkpoint: 10, ..ConnectOptions::default() }).await;
     let file = store.folder.path().join("store.db");
     for key in 0..5 {
         insert(&store.db, key).await.unwrap();
@@ -248,10 +212,7 @@ async fn the_log_is_copied_into_the_file_by_ourselves() {
         insert(&store.db, key).await.unwrap();
     }
     let after = file.metadata().unwrap().len();
-    assert!(
-        before == 0 && after > 0 || after > before,
-        "{before} {after}"
-    );
+    assert!(before == 0 && after > 0 || after > before, "{before} {after}");
 }
 
 #[tokio::test]
@@ -263,47 +224,25 @@ async fn a_replaced_file_is_noticed() {
     std::fs::copy(&file, file.with_extension("copy")).unwrap();
     std::fs::rename(file.with_extension("copy"), &file).unwrap();
     assert_ne!(store.db.identity().await.unwrap(), before);
-    assert!(matches!(
-        insert(&store.db, 1).await,
-        Err(DbError::Unavailable(_))
-    ));
+    assert!(matches!(insert(&store.db, 1).await, Err(DbError::Unavailable(_))));
 }
 
 #[tokio::test]
 async fn a_weakened_file_works_for_the_negative_control_only() {
     let weak = Some("PRAGMA synchronous=OFF");
-    let store = store_with(ConnectOptions {
-        weaken_sqlite_synchronous: weak,
-        ..ConnectOptions::default()
-    })
-    .await;
+    let store = store_with(ConnectOptions { weaken_sqlite_synchronous: weak, ..ConnectOptions::default() }).await;
     insert(&store.db, 1).await.unwrap();
-    assert!(
-        connect("sqlite::memory:", ConnectOptions::default())
-            .await
-            .is_err()
-    );
+    assert!(connect("sqlite::memory:", ConnectOptions::default()).await.is_err());
 }
 
 const FIRST: &[Migration] = &[(1, "first", &["CREATE TABLE a (x BIGINT)"])];
 const BOTH: &[Migration] = &[
     (1, "first", &["CREATE TABLE a (x BIGINT)"]),
-    (
-        2,
-        "second",
-        &["CREATE TABLE b (x BIGINT)", "INSERT INTO b VALUES (1)"],
-    ),
+    (2, "second", &["CREATE TABLE b (x BIGINT)", "INSERT INTO b VALUES (1)"]),
 ];
 const BROKEN: &[Migration] = &[
     (1, "first", &["CREATE TABLE a (x BIGINT)"]),
-    (
-        2,
-        "broken",
-        &[
-            "CREATE TABLE c (x BIGINT)",
-            "INSERT INTO nowhere VALUES (1)",
-        ],
-    ),
+    (2, "broken", &["CREATE TABLE c (x BIGINT)", "INSERT INTO nowhere VALUES (1)"]),
 ];
 
 #[tokio::test]
@@ -313,15 +252,9 @@ async fn migrations_run_once_whole_and_never_backwards() {
     assert!(migrate(&store.db, BROKEN).await.is_err());
     migrate(&store.db, BOTH).await.unwrap();
     migrate(&store.db, BOTH).await.unwrap();
-    assert_eq!(
-        migrate(&store.db, FIRST).await,
-        Err(DbError::NewerSchema { found: 2, known: 1 })
-    );
+    assert_eq!(migrate(&store.db, FIRST).await, Err(DbError::NewerSchema { found: 2, known: 1 }));
     assert!(migrate(&store.db, &BOTH[1..]).await.is_err());
-    let gone: Result<Vec<Row>, DbError> = store
-        .db
-        .read("gone", |tx| Box::pin(tx.query("SELECT x FROM c", &[])))
-        .await;
+    let gone: Result<Vec<Row>, DbError> = store.db.read("gone", |tx| Box::pin(tx.query("SELECT x FROM c", &[]))).await;
     assert!(gone.is_err(), "a broken migration left something behind");
 }
 
@@ -342,10 +275,7 @@ impl Engine for Scripted {
     async fn begin(&self, _mode: Mode) -> Result<Box<dyn EngineTx>, DbError> {
         let index = self.begun.fetch_add(1, Ordering::SeqCst) as usize;
         let statement = self.statements.get(index).cloned();
-        Ok(Box::new(ScriptedTx {
-            statement,
-            commit: self.commits.get(index).cloned(),
-        }))
+        Ok(Box::new(ScriptedTx { statement, commit: self.commits.get(index).cloned() }))
     }
     fn kind(&self) -> EngineKind {
         EngineKind::Sqlite
@@ -373,41 +303,20 @@ impl EngineTx for ScriptedTx {
 }
 
 async fn scripted(statements: Vec<DbError>, commits: Vec<DbError>) -> (Result<u64, DbError>, u32) {
-    let engine = Arc::new(Scripted {
-        statements,
-        commits,
-        begun: AtomicU32::new(0),
-    });
+    let engine = Arc::new(Scripted { statements, commits, begun: AtomicU32::new(0) });
     let db = Db::new(Arc::clone(&engine) as Arc<dyn Engine>);
-    let result = db
-        .write("scripted", |tx| -> TxFuture<'_, u64, DbError> {
-            Box::pin(tx.execute("x", &[]))
-        })
-        .await;
+    let result = db.write("scripted", |tx| -> TxFuture<'_, u64, DbError> { Box::pin(tx.execute("x", &[])) }).await;
     (result, engine.begun.load(Ordering::SeqCst))
 }
 
 #[tokio::test]
 async fn only_conflicts_are_retried_and_not_for_ever() {
-    assert_eq!(
-        scripted(vec![DbError::Conflict; 2], vec![]).await,
-        (Ok(1), 3)
-    );
-    assert_eq!(
-        scripted(vec![DbError::Conflict; 9], vec![]).await,
-        (Err(DbError::Conflict), TRIES)
-    );
+    assert_eq!(scripted(vec![DbError::Conflict; 2], vec![]).await, (Ok(1), 3));
+    assert_eq!(scripted(vec![DbError::Conflict; 9], vec![]).await, (Err(DbError::Conflict), TRIES));
     assert_eq!(scripted(vec![], vec![DbError::Conflict]).await, (Ok(1), 2));
-    for error in [
-        DbError::Unique,
-        DbError::Full,
-        DbError::Unavailable("x".into()),
-    ] {
+    for error in [DbError::Unique, DbError::Full, DbError::Unavailable("x".into())] {
         assert_eq!(scripted(vec![error.clone()], vec![]).await, (Err(error), 1));
     }
     let unknown = DbError::Indeterminate("x".into());
-    assert_eq!(
-        scripted(vec![], vec![unknown.clone()]).await,
-        (Err(unknown), 1)
-    );
+    assert_eq!(scripted(vec![], vec![unknown.clone()]).await, (Err(unknown), 1));
 }

@@ -30,9 +30,7 @@ impl Value {
     /// # Errors
     /// [`DbError::Other`] above 2^63-1, which no column can hold.
     pub fn int(value: u64) -> Result<Self, DbError> {
-        i64::try_from(value)
-            .map(Self::Int)
-            .map_err(|_| DbError::Other(format!("{value} does not fit a BIGINT column")))
+        i64::try_from(value).map(Self::Int).map_err(|_| DbError::Other(format!("{value} does not fit a BIGINT column")))
     }
 
     /// As [`Self::int`], NULL where there is none.
@@ -185,10 +183,7 @@ impl Row {
             Some(Value::Text(_)) => "text",
             Some(Value::NullInt | Value::NullText) => "NULL",
         };
-        DbError::Corrupt(format!(
-            "column {index} should be {wanted}, is {found}: {}",
-            self.query
-        ))
+        DbError::Corrupt(format!("column {index} should be {wanted}, is {found}: {}", self.query))
     }
 
     /// A BIGINT.
@@ -196,8 +191,7 @@ impl Row {
     /// # Errors
     /// [`DbError::Corrupt`] naming the query when the column is missing, NULL or not an integer.
     pub fn int(&self, index: usize) -> Result<i64, DbError> {
-        self.opt_int(index)?
-            .ok_or_else(|| self.wrong(index, "an integer"))
+        self.opt_int(index)?.ok_or_else(|| self.wrong(index, "an integer"))
     }
 
     /// A BIGINT that is never negative.
@@ -233,8 +227,7 @@ impl Row {
     /// # Errors
     /// [`DbError::Corrupt`] naming the query when the column is missing, NULL or not text.
     pub fn text(&self, index: usize) -> Result<&str, DbError> {
-        self.opt_text(index)?
-            .ok_or_else(|| self.wrong(index, "text"))
+        self.opt_text(index)?.ok_or_else(|| self.wrong(index, "text"))
     }
 
     /// A BIGINT or NULL.
@@ -278,23 +271,13 @@ mod tests {
 
     #[test]
     fn a_wrong_type_names_the_query_and_never_guesses() {
-        let row = Row::new(
-            "SELECT a, b FROM t",
-            vec![Value::Int(-1), "x".into(), Value::NullInt],
-        );
+        let row = Row::new("SELECT a, b FROM t", vec![Value::Int(-1), "x".into(), Value::NullInt]);
         assert_eq!(row.int(0), Ok(-1));
         assert!(row.uint(0).is_err());
         assert_eq!(row.text(1), Ok("x"));
         assert_eq!(row.opt_text(2), Ok(None));
-        for error in [
-            row.int(1).unwrap_err(),
-            row.int(2).unwrap_err(),
-            row.text(9).unwrap_err(),
-        ] {
-            assert!(
-                matches!(&error, DbError::Corrupt(text) if text.contains("SELECT a, b FROM t")),
-                "{error}"
-            );
+        for error in [row.int(1).unwrap_err(), row.int(2).unwrap_err(), row.text(9).unwrap_err()] {
+            assert!(matches!(&error, DbError::Corrupt(text) if text.contains("SELECT a, b FROM t")), "{error}");
         }
     }
 

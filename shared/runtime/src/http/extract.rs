@@ -24,26 +24,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
-        let body = Bytes::from_request(request, state)
-            .await
-            .map_err(|rejection| {
-                if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                    HttpProblem::new(
-                        Code::PayloadTooLarge,
-                        format!("a body may have at most {BODY_LIMIT} bytes"),
-                    )
-                } else {
-                    HttpProblem::new(
-                        Code::InvalidRequest,
-                        format!("the body did not arrive: {}", rejection.body_text()),
-                    )
-                }
-            })?;
+        let body = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                HttpProblem::new(Code::PayloadTooLarge, format!("a body may have at most {BODY_LIMIT} bytes"))
+            } else {
+                HttpProblem::new(Code::InvalidRequest, format!("the body did not arrive: {}", rejection.body_text()))
+            }
+        })?;
         if body.is_empty() {
-            return Err(HttpProblem::new(
-                Code::InvalidRequest,
-                "a JSON body is needed; send at least {}",
-            ));
+            return Err(HttpProblem::new(Code::InvalidRequest, "a JSON body is needed; send at least {}"));
         }
         serde_json::from_slice(&body)
             .map(Self)

@@ -27,9 +27,7 @@ impl Shutdown {
     /// Not stopping yet.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            flag: watch::Sender::new(false),
-        }
+        Self { flag: watch::Sender::new(false) }
     }
 
     /// Triggered by SIGTERM or SIGINT.
@@ -38,10 +36,7 @@ impl Shutdown {
     /// When the signals cannot be caught.
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::new();
-        let (mut term, mut int) = (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        );
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let caught = shutdown.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -77,16 +72,9 @@ impl Shutdown {
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: Shutdown,
-    bound: Duration,
-) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown, bound: Duration) -> std::io::Result<()> {
     let stop = shutdown.clone();
-    let server = axum::serve(listener, router)
-        .with_graceful_shutdown(async move { stop.wait().await })
-        .into_future();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stop.wait().await }).into_future();
     let late = async {
         shutdown.wait().await;
         tokio::time::sleep(bound).await;

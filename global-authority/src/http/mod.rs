@@ -1,0 +1,156 @@
+//! The authority's HTTP: parse, authenticate, call the service, map errors. No decision is made here.
+
+mod admin;
+mod observe;
+mod openapi;
+mod page;
+mod regions;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::HeaderMap;
+use axum::routing::{delete, get, post};
+use cadastre_core::ids::Name;
+use cadastre_core::principal::Principal;
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_protocol::link::MAX_LINK_BYTES;
+use cadastre_runtime::http::{HttpProblem, Shutdown, bearer, finish};
+use cadastre_runtime::telemetry::Metrics;
+use cadastre_runtime::token::{Secret, constant_time_eq};
+
+use crate::peers::Peers;
+use crate::service::{Authority, ServiceError};
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    authority: Arc<Authority>,
+    peers: Peers,
+    metrics: Metrics,
+    metrics_token: Option<Secret>,
+}
+
+type Answer<T> = Result<T, HttpProblem>;
+
+/// Every service error becomes a problem here, and is logged here where it is ours.
+fn refuse(error: ServiceError) -> HttpProblem {
+    let problem = error.to_problem();
+    if !matches!(error, ServiceError::Problem(_)) {
+        tracing::warn!(code = problem.code.as_str(), %error, "refused");
+    }
+    HttpProblem(problem)
+}
+
+impl App {
+    /// # Errors
+    /// When no HTTP client can be made.
+    pub fn new(
+        authority: Arc<Authority>,
+        metrics: Metrics,
+        metrics_token: Option<Secret>,
+    ) -> Result<Self, reqwest::Error> {
+        Ok(Self(Arc::new(Shared { authority, peers: Peers::new()?, metrics, metrics_token })))
+    }
+
+    fn authority(&self) -> &Arc<Authority> {
+        &self.0.authority
+    }
+
+    async fn caller(&self, headers: &HeaderMap) -> Answer<Principal> {
+        let token = bearer(headers).ok_or_else(|| refuse(ServiceError::unauthenticated()))?;
+        self.authority().authenticate(token).await.map_err(refuse)
+    }
+
+    /// An operator; the words that the audit names it by.
+    async fn operator(&self, headers: &HeaderMap) -> Answer<String> {
+        match self.caller(headers).await? {
+            principal @ Principal::Operator(_) => Ok(principal.describe()),
+            other => Err(forbidden(&other, "an operator's token is needed")),
+        }
+    }
+
+    /// An operator or a viewer.
+    async fn viewer(&self, headers: &HeaderMap) -> Answer<()> {
+        match self.caller(headers).await? {
+            Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
+            other => Err(forbidden(&other, "a viewer's or an operator's token is needed")),
+        }
+    }
+
+    /// A region's agent.
+    async fn region(&self, headers: &HeaderMap) -> Answer<Name> {
+        match self.caller(headers).await? {
+            Principal::Region(name) => Ok(name),
+            other => Err(forbidden(&other, "a region's token is needed")),
+        }
+    }
+
+    /// Whoever may know where ids of `namespace` come from.
+    async fn reader_of(&self, headers: &HeaderMap, namespace: &Name) -> Answer<()> {
+        match self.caller(headers).await? {
+            Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
+            Principal::Service(name) if self.authority().admits(&name, namespace) => Ok(()),
+            other => Err(forbidden(&other, "not admitted to this namespace")),
+        }
+    }
+
+    fn may_scrape(&self, headers: &HeaderMap) -> Answer<()> {
+        match &self.0.metrics_token {
+            None => Ok(()),
+            Some(wanted) if bearer(headers).is_some_and(|t| constant_time_eq(t, wanted.reveal())) => Ok(()),
+            Some(_) => Err(refuse(ServiceError::unauthenticated())),
+        }
+    }
+}
+
+fn forbidden(who: &Principal, why: &str) -> HttpProblem {
+    HttpProblem(Problem::new(Code::Forbidden, format!("{why}; this is the token of {}", who.describe())))
+}
+
+/// A name in a path; what cannot be a name cannot exist.
+fn name(text: &str) -> Answer<Name> {
+    Name::new(text).map_err(|e| HttpProblem::new(Code::InvalidRequest, format!("{text:?}: {e}")))
+}
+
+/// All routes.
+pub fn router(app: App, shutdown: &Shutdown) -> Router {
+    let link = Router::new()
+        .route("/v1/grants", post(regions::message))
+        .route("/v1/heartbeats", post(regions::message))
+        .layer(DefaultBodyLimit::max(MAX_LINK_BYTES));
+    let admin = Router::new()
+        .route("/v1/namespaces", post(admin::new_namespace).get(admin::namespaces))
+        .route(
+            "/v1/namespaces/{name}",
+            get(admin::namespace).patch(admin::patch_namespace).delete(admin::delete_namespace),
+        )
+        .route("/v1/services", post(admin::new_service).get(admin::services))
+        .route("/v1/services/{name}", axum::routing::patch(admin::patch_service))
+        .route("/v1/services/{name}/tokens", post(admin::new_service_token))
+        .route("/v1/services/{name}/tokens/{id}", delete(admin::revoke_service_token))
+        .route("/v1/operators", post(admin::new_operator).get(admin::operators))
+        .route("/v1/operators/{name}/tokens", post(admin::new_operator_token))
+        .route("/v1/regions", post(regions::new_region).get(regions::regions))
+        .route("/v1/regions/{name}/tokens", post(regions::new_token))
+        .route("/v1/regions/{name}/drain", post(regions::drain))
+        .route("/v1/regions/{name}/fence", post(regions::fence))
+        .route("/v1/regions/{name}/recover", post(regions::recover))
+        .route("/v1/regions/{name}/retire", post(regions::retire));
+    let observe = Router::new()
+        .route("/v1/headroom", get(observe::headroom))
+        .route("/v1/grants", get(observe::grants))
+        .route("/v1/origins/{namespace}/{id}", get(observe::origin))
+        .route("/v1/audit/verify", post(observe::verify))
+        .route("/v1/quarantines", get(observe::quarantines))
+        .route("/v1/quarantines/{namespace}/lift", post(observe::lift))
+        .route("/healthz", get(observe::healthz))
+        .route("/readyz", get(observe::readyz))
+        .route("/metrics", get(observe::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/", get(page::page));
+    finish(link.merge(admin).merge(observe), shutdown).with_state(app)
+}

@@ -1,0 +1,281 @@
+//! Writing a message: what the store says, what has passed the gate, what is wanted.
+//!
+//! Invariant: a want is stored, with its id and the whole request, before it is sent for the first time,
+//! and is sent verbatim from then on, by whichever agent of the store finds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cadastre_core::ids::{AllocationId, Name};
+use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
+use cadastre_core::roster::Body;
+use cadastre_ledger::continuity::How;
+use cadastre_ledger::sql as ledger;
+use cadastre_protocol::LINK_VERSION;
+use cadastre_protocol::link::{
+    Confirm, FullTestimony, MARKS_PER_MESSAGE, MAX_WANTS, Message, Sender, Usage, Want, Words,
+};
+
+use super::{Link, Talk};
+use crate::context::View;
+use crate::error::AgentError;
+use crate::sizing;
+use crate::sql::{self, PendingRow, StandingRow};
+
+/// The most adopted answers that one message confirms.
+const MAX_CONFIRMS: u32 = 1_000;
+
+/// What a message is written from.
+struct Rows {
+    store: ledger::StoreRow,
+    mark: Mark,
+    standing: Option<StandingRow>,
+    roster_version: (Generation, u64),
+    seen: BTreeMap<Scope, Mark>,
+    confirms: Vec<Confirm>,
+    pending: Vec<PendingRow>,
+}
+
+impl Link {
+    /// The next message, its wants stored.
+    pub(super) async fn draft(&self, talk: &mut Talk) -> Result<Message, AgentError> {
+        let mut rows = self.rows().await?;
+        let view = self.in_step(&rows).await?;
+        let store_mark = self.passed(talk, rows.mark).await?;
+        let testimony = self.testimony(talk, &mut rows).await?;
+        let wants = self.wants(talk, &view, rows.pending).await?;
+        let standing = self.ctx.continuity.standing();
+        talk.number += 1;
+        let me = &self.ctx.me;
+        let usage = self.usage(talk);
+        Ok(Message {
+            version: LINK_VERSION,
+            sender: Sender {
+                cluster_id: rows.store.cluster_id,
+                region: me.region.clone(),
+                epoch: view.epoch(),
+                store_id: me.store_id,
+                shared_store: me.shared_store,
+                session: me.session,
+                number: cadastre_core::ids::RequestNo(talk.number),
+                incarnation: me.incarnation,
+                chain: talk.chain.clone(),
+                url: me.url.clone(),
+                version: me.version.clone(),
+                clock_ms: self.ctx.now().wall_ms,
+            },
+            words: Words {
+                promised: rows.store.promised,
+                marks: some_marks(&rows.seen, &mut talk.marks_turn),
+                store_mark,
+                proven: standing.how.is_open(),
+                store_went_back: standing.how == How::WentBack,
+                confirms: rows.confirms,
+            },
+            usage,
+            wants,
+            testimony,
+        })
+    }
+
+    async fn rows(&self) -> Result<Rows, AgentError> {
+        let read = self.ctx.continuity.db().read("link_draft", |tx| {
+            Box::pin(async move {
+                let store = ledger::store(tx).await?.ok_or(AgentError::Moved)?;
+                let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
+                Ok::<_, AgentError>(Rows {
+                    store,
+                    mark: scope.view.mark,
+                    standing: sql::standing(tx).await?,
+                    roster_version: sql::roster_version(tx).await?,
+                    seen: ledger::seen_marks(tx).await?,
+                    confirms: sql::confirms(tx, MAX_CONFIRMS).await?,
+                    pending: sql::pending(tx).await?,
+                })
+            })
+        });
+        self.ctx.note_store(read.await)
+    }
+
+    /// Another agent of the same store may have heard something newer.
+    async fn in_step(&self, rows: &Rows) -> Result<std::sync::Arc<View>, AgentError> {
+        let view = self.ctx.view();
+        let moved = |s: StandingRow| (s.epoch, s.state, s.superseded);
+        if view.roster_version == rows.roster_version && view.standing.map(moved) == rows.standing.map(moved) {
+            return Ok(view);
+        }
+        let view = self.ctx.reload().await?;
+        self.close_old(&view).await;
+        self.issuer.kick(None);
+        Ok(view)
+    }
+
+    /// The store's mark, once it has passed the gate; while the witness is out of reach, the last one that
+    /// did. An unproven store sends what it has: that is what the other side judges it by.
+    async fn passed(&self, talk: &mut Talk, mark: Mark) -> Result<Mark, AgentError> {
+        let continuity = &self.ctx.continuity;
+        if !continuity.standing().how.is_open() {
+            return Ok(mark);
+        }
+        match continuity.pass(&[(Scope::Region, mark)]).await.map_err(AgentError::from) {
+            Ok(()) => {
+                talk.passed = Some(mark);
+                Ok(mark)
+            }
+            Err(AgentError::Moved) => {
+                continuity.refresh().await?;
+                Ok(talk.passed.unwrap_or(mark))
+            }
+            Err(error) => talk.passed.ok_or(error),
+        }
+    }
+
+    /// A complete testimony, where one was asked for: read in the transaction that promises the generation.
+    async fn testimony(&self, talk: &mut Talk, rows: &mut Rows) -> Result<Option<FullTestimony>, AgentError> {
+        let Some(generation) = talk.testify else { return Ok(None) };
+        if self.ctx.continuity.standing().how == How::WentBack || rows.standing.is_none() {
+            return Ok(None);
+        }
+        let work = self.ctx.continuity.db().write("link_testify", move |tx| {
+            Box::pin(async move {
+                if ledger::promise(tx, generation).await? != generation {
+                    return Ok(None);
+                }
+                let marks = ledger::seen_marks(tx).await?;
+                let roster = ledger::roster(tx).await?;
+                Ok::<_, AgentError>(Some(FullTestimony {
+                    generation,
+                    bounds: sql::bounds(tx).await?,
+                    marks: marks.into_iter().map(|(scope, mark)| ScopeMark { scope, mark }).collect(),
+                    roster: roster.entries().cloned().collect(),
+                }))
+            })
+        });
+        let testimony = self.ctx.note_store(work.await)?;
+        if testimony.is_some() {
+            rows.store.promised = generation;
+            talk.testified = Some(generation);
+            tracing::warn!(region = %self.ctx.me.region, %generation, "testifying for the authority's quarantine");
+        }
+        Ok(testimony)
+    }
+
+    /// What is on its way, and what is low; all stored.
+    async fn wants(
+        &self,
+        talk: &mut Talk,
+        view: &View,
+        mut pending: Vec<PendingRow>,
+    ) -> Result<Vec<Want>, AgentError> {
+        let Some(standing) = view.standing.filter(|s| s.state.gets_grants()) else { return Ok(vec![]) };
+        if self.ctx.may_carve().is_err() {
+            return Ok(vec![]);
+        }
+        let now = self.ctx.now();
+        let held_back = |talk: &Talk, n: &Name| talk.held.get(n).is_some_and(|h| h.until_ms > now.mono_ms);
+        let asked: BTreeSet<Name> = pending.iter().map(|p| p.namespace.clone()).collect();
+        let mut fresh = Vec::new();
+        for (namespace, want) in self.low(view, now.mono_ms) {
+            if asked.len() + fresh.len() >= MAX_WANTS {
+                break;
+            }
+            if !asked.contains(&namespace) && !held_back(talk, &namespace) {
+                let made_at_ms = now.wall_ms;
+                let Ok(allocation_id) = AllocationId::new(self.ctx.entropy.uuid_v7(made_at_ms)) else { continue };
+                fresh.push(PendingRow { namespace, allocation_id, want, epoch: standing.epoch, made_at_ms });
+            }
+        }
+        if !fresh.is_empty() {
+            pending.extend(self.store_wants(fresh).await?);
+        }
+        let mine = pending.into_iter().filter(|p| p.epoch == standing.epoch && !held_back(talk, &p.namespace));
+        Ok(mine
+            .take(MAX_WANTS)
+            .map(|p| Want { allocation_id: p.allocation_id, namespace: p.namespace, want: p.want })
+            .collect())
+    }
+
+    /// Namespaces that a service may ask for here and that are low, and how much to ask for.
+    fn low(&self, view: &View, now_ms: u64) -> Vec<(Name, u64)> {
+        let admitted: BTreeSet<&Name> = view
+            .roster
+            .entries()
+            .filter_map(|e| match &e.body {
+                Body::Service(s) => Some(s.namespaces.iter()),
+                Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
+            })
+            .flatten()
+            .collect();
+        let pools = self.pool.all();
+        let standings = self.issuer.standings();
+        let none = crate::regional::Pool::default();
+        let mut low = Vec::new();
+        for (name, entry) in view.roster.namespaces() {
+            if entry.deleted || entry.frozen || !entry.is_home(&self.ctx.me.region) || !admitted.contains(name) {
+                continue;
+            }
+            let pool = pools.get(name).unwrap_or(&none);
+            let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
+            let mut thick = pool.thick.clone();
+            let peak = own.peak.max(own.rate) + thick.rate_per_second(now_ms);
+            let held = pool.totals.left.saturating_add(own.left);
+            if let Some(want) = sizing::grant_want(entry, pool, held, peak) {
+                low.push((name.clone(), want, pool.totals.left));
+            }
+            thick.record(now_ms, 0);
+        }
+        // The emptiest come first: one message may not hold them all.
+        low.sort_by_key(|(_, _, left)| *left);
+        low.into_iter().map(|(name, want, _)| (name, want)).collect()
+    }
+
+    async fn store_wants(&self, fresh: Vec<PendingRow>) -> Result<Vec<PendingRow>, AgentError> {
+        let work = self.ctx.continuity.db().write("link_want", move |tx| {
+            let fresh = fresh.clone();
+            Box::pin(async move {
+                let mut made = Vec::new();
+                for row in fresh {
+                    if sql::insert_pending(tx, &row).await? {
+                        made.push(row);
+                    }
+                }
+                Ok::<_, AgentError>(made)
+            })
+        });
+        self.ctx.note_store(work.await)
+    }
+
+    /// How the namespaces are doing; only those that changed since the last answer.
+    fn usage(&self, talk: &mut Talk) -> Vec<Usage> {
+        let now = self.ctx.now().mono_ms;
+        let standings = self.issuer.standings();
+        let mut all = Vec::new();
+        for (namespace, pool) in self.pool.all() {
+            let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
+            let usage = Usage {
+                left: pool.totals.left,
+                in_instances: own.left,
+                carved: pool.totals.carved,
+                burned: pool.totals.burned,
+                rate_per_second: own.rate + pool.thick.rate_per_second(now),
+                peak_per_second: own.peak.max(own.rate) + pool.thick.rate_per_second(now),
+                namespace,
+            };
+            if talk.usage_told.get(&usage.namespace) != Some(&usage) {
+                all.push(usage);
+            }
+        }
+        talk.usage_sent.clone_from(&all);
+        all
+    }
+}
+
+/// The roster's mark always, the rest in turns.
+fn some_marks(seen: &BTreeMap<Scope, Mark>, turn: &mut usize) -> Vec<ScopeMark> {
+    let mark = |(scope, mark): (&Scope, &Mark)| ScopeMark { scope: scope.clone(), mark: *mark };
+    let (roster, others): (Vec<_>, Vec<_>) = seen.iter().partition(|(scope, _)| **scope == Scope::Roster);
+    let room = MARKS_PER_MESSAGE.saturating_sub(roster.len());
+    let start = if others.len() > room { *turn % others.len() } else { 0 };
+    *turn = start + room;
+    let some = others.iter().cycle().skip(start).take(room.min(others.len()));
+    roster.into_iter().map(mark).chain(some.map(|pair| mark(*pair))).collect()
+}
