@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
-use cadastre_core::roster::{Body, Limits, Roster, TokenEntry};
+use cadastre_core::principal::{Principal, TokenIndex};
+use cadastre_core::roster::{Body, Entry, Limits, Roster};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Clock;
 use cadastre_runtime::token::sha256_hex;
@@ -21,34 +22,6 @@ use governor::{Quota, RateLimiter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{AgentError, problem};
-
-/// Somebody that the roster knows.
-#[derive(Clone, Debug)]
-pub enum Principal {
-    /// Asks for ids.
-    Service(Arc<Service>),
-    /// Operates.
-    Operator(Name),
-    /// Looks.
-    Viewer(Name),
-    /// A region's agent, or the authority in its name.
-    Region(Name),
-}
-
-impl Principal {
-    /// The service, where it is one.
-    ///
-    /// # Errors
-    /// `forbidden` for everybody else.
-    pub fn service(&self) -> Result<&Arc<Service>, AgentError> {
-        match self {
-            Self::Service(service) => Ok(service),
-            Self::Operator(_) | Self::Viewer(_) | Self::Region(_) => {
-                Err(problem(Code::Forbidden, "ids are given to services; use a service's token"))
-            }
-        }
-    }
-}
 
 /// An authenticated service.
 #[derive(Debug)]
@@ -131,13 +104,14 @@ impl Service {
     /// # Errors
     /// `rate_limited`, or `payload_too_large` where the rate can never allow so many at once.
     pub fn spend(&self, ids: u64) -> Result<(), AgentError> {
-        let Some(rate) = &self.meter.rate else { return Ok(()) };
-        let limit = self.meter.limits.ids_per_second.unwrap_or(0);
+        let Some(limit) = self.meter.limits.ids_per_second else { return Ok(()) };
         let too_many = || {
             let text = format!("{ids} ids at once are above the service's {limit} ids a second; ask for fewer");
             problem(Code::PayloadTooLarge, text)
         };
         let n = u32::try_from(ids).ok().and_then(NonZeroU32::new).ok_or_else(too_many)?;
+        // A limit of 0 has no limiter: nothing is below it.
+        let rate = self.meter.rate.as_ref().ok_or_else(too_many)?;
         match rate.check_n(n) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(until)) => {
@@ -150,10 +124,11 @@ impl Service {
     }
 }
 
-/// Every caller of a roster, by token.
+/// Every caller of a roster.
 #[derive(Clone, Debug, Default)]
 pub struct Callers {
-    by_token: BTreeMap<String, Principal>,
+    tokens: TokenIndex,
+    services: BTreeMap<Name, Arc<Service>>,
 }
 
 /// What services have used so far; kept over new rosters.
@@ -180,37 +155,73 @@ impl Callers {
     /// The callers of `roster`.
     #[must_use]
     pub fn of(roster: &Roster, meters: &Meters, clock: &Arc<dyn Clock>) -> Self {
-        let mut by_token = BTreeMap::new();
-        for entry in roster.entries() {
-            let (tokens, principal): (&[TokenEntry], Principal) = match &entry.body {
-                Body::Namespace(_) => continue,
-                Body::Region(region) => (&region.tokens, Principal::Region(entry.name.clone())),
-                Body::Operator(o) if o.viewer => (&o.tokens, Principal::Viewer(entry.name.clone())),
-                Body::Operator(o) => (&o.tokens, Principal::Operator(entry.name.clone())),
-                Body::Service(service) => {
-                    let known = Service {
-                        name: entry.name.clone(),
-                        namespaces: service.namespaces.iter().cloned().collect(),
-                        meter: meters.of(&entry.name, service.limits, clock),
-                    };
-                    (&service.tokens, Principal::Service(Arc::new(known)))
-                }
-            };
-            for token in tokens.iter().filter(|t| t.revoked_at_ms.is_none()) {
-                by_token.insert(token.sha256.clone(), principal.clone());
+        let service = |entry: &Entry| match &entry.body {
+            Body::Service(service) => {
+                let known = Service {
+                    name: entry.name.clone(),
+                    namespaces: service.namespaces.iter().cloned().collect(),
+                    meter: meters.of(&entry.name, service.limits, clock),
+                };
+                Some((entry.name.clone(), Arc::new(known)))
             }
-        }
-        Self { by_token }
+            Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
+        };
+        Self { tokens: TokenIndex::of(roster), services: roster.entries().filter_map(service).collect() }
     }
 
     /// Whose token it is.
     ///
     /// # Errors
     /// `unauthenticated` for none, an unknown or a revoked one.
-    pub fn of_token(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
-        token.and_then(|token| self.by_token.get(&sha256_hex(token))).ok_or_else(|| {
+    pub fn principal(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
+        token.and_then(|token| self.tokens.find(&sha256_hex(token))).ok_or_else(|| {
             let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
             problem(Code::Unauthenticated, text)
         })
+    }
+
+    /// The service whose token it is.
+    ///
+    /// # Errors
+    /// `unauthenticated`, or `forbidden` for everybody who is not a service.
+    pub fn service(&self, token: Option<&str>) -> Result<&Arc<Service>, AgentError> {
+        let principal = self.principal(token)?;
+        let service = match principal {
+            Principal::Service(name) => self.services.get(name),
+            Principal::Operator(_) | Principal::Viewer(_) | Principal::Region(_) => None,
+        };
+        service.ok_or_else(|| {
+            let text = format!("ids are given to services; this is the token of {}", principal.describe());
+            problem(Code::Forbidden, text)
+        })
+    }
+
+    /// Refuses whoever may not read what concerns `namespace`.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `forbidden`.
+    pub fn reader_of(&self, token: Option<&str>, namespace: &Name) -> Result<(), AgentError> {
+        match self.principal(token)? {
+            Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
+            Principal::Service(name) if self.services.get(name).is_some_and(|s| s.namespaces.contains(namespace)) => Ok(()),
+            other => {
+                let text = format!("{} is not admitted to namespace {namespace}", other.describe());
+                Err(problem(Code::Forbidden, text))
+            }
+        }
+    }
+
+    /// Refuses everybody but operators and viewers.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `forbidden`.
+    pub fn viewer(&self, token: Option<&str>) -> Result<(), AgentError> {
+        match self.principal(token)? {
+            Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
+            other @ (Principal::Service(_) | Principal::Region(_)) => {
+                let text = format!("a viewer's or an operator's token is needed; this is the token of {}", other.describe());
+                Err(problem(Code::Forbidden, text))
+            }
+        }
     }
 }

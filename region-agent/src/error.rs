@@ -23,6 +23,9 @@ pub enum AgentError {
     /// The store's epoch is another one than this process holds: look again.
     #[error("the region's epoch moved meanwhile")]
     EpochMoved,
+    /// Proof that the region's store went back in time; nothing of the transaction was written.
+    #[error("the region's store went back: {0}")]
+    WentBack(&'static str),
     /// A transaction met another one; the door retries it.
     #[error(transparent)]
     Db(DbError),
@@ -58,6 +61,7 @@ impl TxError for AgentError {
             | Self::NotDurable(_)
             | Self::Moved
             | Self::EpochMoved
+            | Self::WentBack(_)
             | Self::RegionDry(_) => None,
         }
     }
@@ -70,7 +74,12 @@ impl AgentError {
         match self {
             Self::Store(_) => true,
             Self::Db(error) => !matches!(error, DbError::Conflict | DbError::Unique),
-            Self::Problem(_) | Self::NotDurable(_) | Self::Moved | Self::EpochMoved | Self::RegionDry(_) => false,
+            Self::Problem(_)
+            | Self::NotDurable(_)
+            | Self::Moved
+            | Self::EpochMoved
+            | Self::WentBack(_)
+            | Self::RegionDry(_) => false,
         }
     }
 
@@ -84,6 +93,7 @@ impl AgentError {
                 Problem::new(Code::SegmentDry, "other requests were in the way; the same request may succeed at once")
             }
             Self::NotDurable(_) | Self::Db(DbError::Indeterminate(_)) => Problem::new(Code::NotDurable, self.to_string()),
+            Self::WentBack(_) => Problem::new(Code::StoreUnproven, self.to_string()),
             Self::Store(_) => Problem::new(Code::UpstreamUnavailable, self.to_string()),
             Self::Db(error) => Problem::new(Code::UpstreamUnavailable, format!("the region's store: {error}")),
         }

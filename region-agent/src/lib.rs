@@ -1,1 +1,166 @@
-//! placeholder
+//! One agent of a region: carves segments from the region's grants and issues ids, cut off or not.
+//!
+//! ```text
+//! http -> front -> issuer            the path of an id: memory only
+//!                  issuer <- pool    a carve: decided in core, committed, through the gate, then installed
+//!                            pool <- link <-> authority      one message at a time, over the wide area
+//! ```
+//!
+//! | room | what |
+//! |---|---|
+//! | [`config`] | what a person may set |
+//! | [`agent`] | a store opened and judged, and the parts put together |
+//! | [`context`] | what the parts share: who, store, what is known, how the tiers above are |
+//! | [`issuer`] | the instance tier: cursors, prefetch, who waits |
+//! | [`regional`] | the region tier: grants, blocks, segments |
+//! | [`link`], [`uplink`] | the conversation with the authority, and its HTTP form |
+//! | [`auth`] | callers and their limits, by the roster that the region keeps |
+//! | [`front`] | what every protocol's door calls |
+//! | `http` | the HTTP door |
+//! | [`sizing`] | how much to ask for |
+//! | [`sql`] | the region's tables, and all SQL over them |
+//! | [`loops`] | timers and tasks |
+//! | [`metrics`] | every metric |
+//!
+//! Nothing is global but the process's metrics recorder: several agents may live in one process.
+
+pub mod agent;
+pub mod auth;
+pub mod config;
+pub mod context;
+pub mod error;
+pub mod front;
+mod http;
+pub mod issuer;
+pub mod link;
+pub mod loops;
+pub mod metrics;
+pub mod regional;
+pub mod sizing;
+pub mod sql;
+pub mod uplink;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cadastre_ledger::continuity::Parts;
+use cadastre_ledger::witness::setting;
+use cadastre_runtime::clock::SystemClock;
+use cadastre_runtime::data_dir::DataDir;
+use cadastre_runtime::db;
+use cadastre_runtime::entropy::SystemEntropy;
+use cadastre_runtime::http::{Shutdown, serve};
+use cadastre_runtime::telemetry::Metrics;
+use cadastre_runtime::token::Secret;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use agent::{Agent, Setup};
+use config::AgentConfig;
+use context::Times;
+use uplink::HttpUplink;
+
+/// How long requests that are under way may take once the process is stopping.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why the agent did not start, or ended.
+pub type StartError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A running agent.
+pub struct RunningAgent {
+    address: SocketAddr,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+    server: JoinHandle<std::io::Result<()>>,
+    loops: [JoinHandle<()>; 2],
+    _data: DataDir,
+}
+
+impl RunningAgent {
+    /// Where it is reached.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The agent.
+    #[must_use]
+    pub fn agent(&self) -> Arc<Agent> {
+        Arc::clone(&self.agent)
+    }
+
+    /// Stops: what is under way finishes, nothing new begins, what is left in memory is a gap.
+    pub async fn shutdown(self) {
+        self.shutdown.trigger();
+        if let Err(error) = self.finish().await {
+            tracing::error!(%error, "the agent ended badly");
+        }
+    }
+
+    /// Waits until it stops by itself: a signal, or this incarnation's end.
+    ///
+    /// # Errors
+    /// When the listener failed, or this incarnation must not go on (another copy of it is alive).
+    pub async fn wait(self) -> Result<(), StartError> {
+        let ended = tokio::select! {
+            () = self.shutdown.wait() => None,
+            why = self.agent.ctx.ended() => Some(why),
+        };
+        self.shutdown.trigger();
+        self.finish().await?;
+        match ended {
+            None => Ok(()),
+            Some(why) => Err(why.into()),
+        }
+    }
+
+    async fn finish(self) -> Result<(), StartError> {
+        let served = self.server.await;
+        for work in self.loops {
+            // A message that is under way is not waited for: its answer would not be used.
+            work.abort();
+        }
+        self.agent.close().await;
+        served??;
+        Ok(())
+    }
+}
+
+/// Starts an agent; `shutdown` ends it.
+///
+/// # Errors
+/// When the settings, the store, the witness or the address cannot be used. The authority need not be there.
+pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAgent, StartError> {
+    let config = config.complete()?;
+    let region = config.region()?;
+    let recorder = Metrics::install()?;
+    recorder.describe(metrics::METRICS)?;
+    metrics::start(&region);
+    let data = DataDir::open(config.data())?;
+    let db = db::connect(&config.database_url(), config.store.connect_options()).await?;
+    let role = agent::role(&region);
+    let (witness, mode) = setting::open(&config.store, &config.data(), &role).await?;
+    let parts = Parts { db, witness, mode, role, clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy) };
+    let listen = config.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7410)));
+    let listener = TcpListener::bind(listen).await.map_err(|e| format!("listen: {listen}: {e}"))?;
+    let address = listener.local_addr()?;
+    let times = Times {
+        heartbeat_ms: u64::from(config.heartbeat_seconds()) * 1_000,
+        offline_auth_ms: config.max_offline_auth_seconds.unwrap_or(7 * 86_400).saturating_mul(1_000),
+        ..Times::default()
+    };
+    let url = config.advertise_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let token = config.region_token.clone().unwrap_or_else(|| Secret::new(""));
+    let uplink = HttpUplink::new(config.addresses(), token, Duration::from_millis(times.deadline_ms))?;
+    let agent = Arc::new(Agent::open(parts, Setup { region, url: Some(url), times }, Arc::new(uplink)).await?);
+    let app = http::App::new(Arc::clone(&agent), recorder, config.telemetry.metrics_token.clone());
+    let router = http::router(app, &shutdown);
+    let server = tokio::spawn(serve(listener, router, shutdown.clone(), STOP_WITHIN));
+    let loops = [
+        tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
+        tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),
+    ];
+    tracing::info!(%address, region = %agent.ctx.me.region, "the agent serves");
+    Ok(RunningAgent { address, agent, shutdown, server, loops, _data: data })
+}

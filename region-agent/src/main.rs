@@ -1,2 +1,29 @@
-//! placeholder
-fn main() {}
+//! The `region-agent` binary: settings in, a running agent, an exit code out.
+
+use cadastre_runtime::config;
+use cadastre_runtime::http::Shutdown;
+use cadastre_runtime::telemetry;
+use clap::Parser;
+use region_agent::config::AgentConfig;
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    match run(AgentConfig::parse()).await {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("region-agent: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(given: AgentConfig) -> Result<(), region_agent::StartError> {
+    let config = given.complete()?;
+    if config.config.print_config {
+        print!("{}", config::print(&config)?);
+        return Ok(());
+    }
+    telemetry::init_log(config.telemetry.log_format.unwrap_or_default(), config.telemetry.log.as_deref())?;
+    let running = region_agent::start(config, Shutdown::on_signals()?).await?;
+    running.wait().await
+}

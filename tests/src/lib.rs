@@ -34,5 +34,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod puppet;
 pub mod region;
 pub mod scratch;
+pub mod sim;

@@ -58,7 +58,7 @@ struct Meter {
     order: Option<Order>,
     /// The newest segment: its size, and when it came.
     last: Option<(u64, u64)>,
-    /// The most that one caller misses just now.
+    /// What all waiting callers together miss just now.
     waited_for: u64,
     /// Issued and not yet reported.
     unreported: u64,
@@ -159,21 +159,24 @@ impl Entry {
         tail.map_or(0, |r| r.len()) + standby.map_or(0, |r| r.len())
     }
 
-    /// Counts what was issued, and what a caller still misses. True where a refill is wanted from now on.
-    pub fn note(&self, settings: &NamespaceEntry, taken: u64, missing: u64, now_ms: u64) -> bool {
+    /// Counts what was issued. True where a refill is wanted from now on.
+    pub fn note(&self, settings: &NamespaceEntry, taken: u64, now_ms: u64) -> bool {
         let left = self.cursor.left();
         let mut meter = self.meter();
         meter.window.record(now_ms, taken);
         meter.unreported = meter.unreported.saturating_add(taken);
-        if missing > 0 {
-            meter.waited_for = meter.waited_for.max(missing);
-            meter.dry = true;
-        }
-        if !matches!(meter.refill, Refill::Idle) || !meter.low(settings, left, now_ms) {
-            return false;
-        }
-        meter.refill = Refill::Wanted;
-        true
+        meter.want(settings, left, now_ms)
+    }
+
+    /// Counts what a caller misses, for as long as it waits; and whether a refill is wanted from now on.
+    pub fn miss(&self, settings: &NamespaceEntry, missing: u64, now_ms: u64) -> (Missing<'_>, bool) {
+        let left = self.cursor.left();
+        let mut meter = self.meter();
+        meter.waited_for = meter.waited_for.saturating_add(missing);
+        meter.dry = true;
+        let wanted = meter.want(settings, left, now_ms);
+        drop(meter);
+        (Missing { entry: self, missing }, wanted)
     }
 
     /// How the next segment is coming along.
@@ -240,7 +243,6 @@ impl Entry {
         let mut meter = self.meter();
         let late = std::mem::take(&mut meter.dry);
         meter.order = None;
-        meter.waited_for = 0;
         if let Some(backoff) = &mut meter.backoff {
             backoff.reset();
         }
@@ -277,7 +279,29 @@ impl Entry {
     }
 }
 
+/// A caller that waits; it is counted until this is dropped.
+pub struct Missing<'a> {
+    entry: &'a Entry,
+    missing: u64,
+}
+
+impl Drop for Missing<'_> {
+    fn drop(&mut self) {
+        let mut meter = self.entry.meter();
+        meter.waited_for = meter.waited_for.saturating_sub(self.missing);
+    }
+}
+
 impl Meter {
+    /// Asks for a refill, if one is needed and none is under way.
+    fn want(&mut self, settings: &NamespaceEntry, left: Left, now_ms: u64) -> bool {
+        let wanted = matches!(self.refill, Refill::Idle) && self.low(settings, left, now_ms);
+        if wanted {
+            self.refill = Refill::Wanted;
+        }
+        wanted
+    }
+
     /// Whether a standby is wanted.
     fn low(&self, settings: &NamespaceEntry, left: Left, now_ms: u64) -> bool {
         if left.standby > 0 {

@@ -15,7 +15,7 @@ use cadastre_core::plan;
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Stopwatch;
 
-pub use entry::{Entry, Refill, Standing};
+pub use entry::{Entry, Missing, Refill, Standing};
 
 use crate::context::{Context, View};
 use crate::error::{AgentError, problem};
@@ -109,11 +109,20 @@ impl Issuer {
         }
     }
 
-    /// After ids were taken from an entry, or none were there.
-    pub fn note(&self, entry: &Entry, settings: &NamespaceEntry, taken: u64, missing: u64) {
-        if entry.note(settings, taken, missing, self.ctx.now().mono_ms) {
+    /// After ids were taken from an entry.
+    pub fn note(&self, entry: &Entry, settings: &NamespaceEntry, taken: u64) {
+        if entry.note(settings, taken, self.ctx.now().mono_ms) {
             self.ctx.refill_wake.notify_one();
         }
+    }
+
+    /// A caller found less than it needs: counted until the result is dropped.
+    pub fn miss<'a>(&self, entry: &'a Entry, settings: &NamespaceEntry, missing: u64) -> Missing<'a> {
+        let (missing, wanted) = entry.miss(settings, missing, self.ctx.now().mono_ms);
+        if wanted {
+            self.ctx.refill_wake.notify_one();
+        }
+        missing
     }
 
     /// Whether a caller who found nothing in `entry` should wait.
@@ -132,6 +141,7 @@ impl Issuer {
                 AgentError::RegionDry(namespace) => self.above(&namespace),
                 AgentError::Problem(problem) => Outlook::Refused(problem.into()),
                 AgentError::Moved | AgentError::EpochMoved if self.ctx.store_alive() => Outlook::Wait,
+                AgentError::WentBack(_) => Outlook::Refused(why),
                 AgentError::Store(_)
                 | AgentError::NotDurable(_)
                 | AgentError::Moved

@@ -55,8 +55,6 @@ pub(super) struct Adopted {
 pub(super) struct Heard {
     /// Set where nothing was taken.
     pub ignored: Option<&'static str>,
-    /// Set where our own store proved to have gone back; nothing was taken.
-    pub went_back: Option<&'static str>,
     /// Whether roster, standing or marks have to be read again.
     pub changed: bool,
     /// The epoch that everything below was burned for.
@@ -78,10 +76,6 @@ pub(super) struct Heard {
 impl Heard {
     fn ignored(why: &'static str) -> Self {
         Self { ignored: Some(why), ..Self::default() }
-    }
-
-    fn went_back(why: &'static str) -> Self {
-        Self { went_back: Some(why), ..Self::default() }
     }
 }
 
@@ -105,7 +99,7 @@ impl Hearing {
             && let Some(kept) = answer.kept
             && !ledger::has_row(tx, kept.row).await?
         {
-            return Ok(Heard::went_back("the authority holds a row of this store that the store lacks"));
+            return Err(AgentError::WentBack("the authority holds a row of this store that the store lacks"));
         }
         if standing.is_some_and(|s| s.epoch > theirs) {
             // The authority has forgotten an epoch. What it says of the roster is united all the same.
@@ -189,9 +183,6 @@ impl Hearing {
                 GrantAnswer::Granted(granted) => self.granted(tx, promised, granted, row, heard).await?,
                 GrantAnswer::Refused { allocation_id, problem } => {
                     self.refused(tx, *allocation_id, problem, heard).await?;
-                    if heard.went_back.is_some() {
-                        return Ok(());
-                    }
                 }
             }
         }
@@ -265,8 +256,7 @@ impl Hearing {
         let Some(pending) = pending else { return Ok(()) };
         if problem.code == Code::AlreadyConfirmed {
             // It was adopted and confirmed once, and this store has forgotten that.
-            *heard = Heard::went_back("the authority says that a pending request was adopted and confirmed before");
-            return Ok(());
+            return Err(AgentError::WentBack("the authority says that a pending request was adopted and confirmed before"));
         }
         if !problem.code.retryable() {
             sql::take_pending(tx, id).await?;

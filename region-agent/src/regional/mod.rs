@@ -163,6 +163,7 @@ impl Regional {
             | AgentError::Problem(_)
             | AgentError::Store(_)
             | AgentError::NotDurable(_)
+            | AgentError::WentBack(_)
             | AgentError::RegionDry(_) => Ok(false),
         }
     }

@@ -43,6 +43,9 @@ pub struct Thick {
     pub next_chain: String,
     /// A segment is replayed for this long.
     pub retention_ms: u64,
+    /// The most ordinals that it is given, whatever it wants. Not a part of the order: a retry is compared
+    /// with what was asked for, not with what there was.
+    pub most: u64,
 }
 
 /// What a carve is decided by, besides the rows.
@@ -96,7 +99,8 @@ pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Term
         return Ok(Outcome::Segment { segment, mark: was, replayed: true, left });
     }
     let row = RowId(terms.entropy.uuid_v4());
-    let (carve, grant_id, block_id) = take(tx, order, terms).await?;
+    let most = thick.map_or(u64::MAX, |t| t.most);
+    let (carve, grant_id, block_id) = take(tx, order, order.want.min(most), terms).await?;
     let segment = SegmentRow {
         segment_id: SegmentId(terms.entropy.uuid_v4()),
         namespace: order.namespace.clone(),
@@ -214,15 +218,20 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
 }
 
 /// Carves from the service's block, making one where need be, or from the region's grants.
-async fn take(tx: &mut Tx, order: &Order, terms: &Terms) -> Result<(Carve, GrantId, Option<BlockId>), AgentError> {
+async fn take(
+    tx: &mut Tx,
+    order: &Order,
+    want: u64,
+    terms: &Terms,
+) -> Result<(Carve, GrantId, Option<BlockId>), AgentError> {
     let service = order.service.as_ref().filter(|_| terms.service_block > 0);
     let Some(service) = service else {
-        let carve = take_grant(tx, order, terms, order.want).await?;
+        let carve = take_grant(tx, order, terms, want).await?;
         return Ok((carve, GrantId(carve.from), None));
     };
     let mut blocks = sql::blocks_left(tx, &order.namespace, service, terms.epoch).await?;
     if blocks.is_empty() {
-        let whole = take_grant(tx, order, terms, terms.service_block.max(order.want)).await?;
+        let whole = take_grant(tx, order, terms, terms.service_block.max(want)).await?;
         let block = BlockRow {
             block_id: BlockId(terms.entropy.uuid_v4()),
             namespace: order.namespace.clone(),
@@ -239,7 +248,7 @@ async fn take(tx: &mut Tx, order: &Order, terms: &Terms) -> Result<(Carve, Grant
     }
     let holdings: Vec<Holding> =
         blocks.iter().map(|b| Holding { id: b.block_id.0, range: b.range, carved_to: b.carved_to }).collect();
-    let carve = pool::carve(&holdings, order.want).ok_or_else(|| AgentError::RegionDry(order.namespace.clone()))?;
+    let carve = pool::carve(&holdings, want).ok_or_else(|| AgentError::RegionDry(order.namespace.clone()))?;
     let carve = within_one_version(carve, terms);
     sql::carve_block(tx, &carve, terms.epoch).await?;
     let block = blocks.iter().find(|b| b.block_id.0 == carve.from);

@@ -1,0 +1,54 @@
+//! Where the dev cluster listens.
+//!
+//! Invariant: every port is looked at before anything starts, so that a busy one leaves nothing half begun.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use crate::error::CliError;
+
+/// The authority's port where nobody says otherwise.
+pub const DEFAULT_BASE: u16 = 7400;
+/// From one daemon to the next: a region's further protocols lie between.
+const STEP: u16 = 10;
+
+/// The addresses of the authority and of `regions` agents; port 0 is any free one.
+///
+/// # Errors
+/// Where one is taken, naming it.
+pub fn choose(base: u16, regions: usize) -> Result<Vec<SocketAddr>, CliError> {
+    let mut addresses = Vec::new();
+    for index in 0..=regions {
+        let above = u16::try_from(index).ok().and_then(|index| index.checked_mul(STEP));
+        let port = if base == 0 { Some(0) } else { above.and_then(|above| base.checked_add(above)) };
+        let port = port.ok_or_else(|| CliError::usage(format!("--base-port {base}: no room for the regions above it")))?;
+        addresses.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    let busy = |address: &&SocketAddr| address.port() != 0 && TcpListener::bind(address).is_err();
+    match addresses.iter().find(busy) {
+        None => Ok(addresses),
+        Some(taken) => Err(CliError::failed(
+            format!("{taken} cannot be listened on: another program has it, or it is not allowed"),
+            format!("stop that, or choose others: --base-port {} (or 0 for any free ones)", elsewhere(base)),
+        )),
+    }
+}
+
+fn elsewhere(base: u16) -> u16 {
+    base.checked_add(100).unwrap_or(DEFAULT_BASE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_port_is_named_with_the_flag_to_use() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let Some(base) = port.checked_sub(20) else { return };
+        let error = choose(base, 2).unwrap_err().to_string();
+        assert!(error.contains("--base-port"), "{error}");
+        assert!(choose(0, 2).unwrap().iter().all(|address| address.port() == 0));
+        assert_eq!(choose(65_530, 2).unwrap_err().code(), 2);
+    }
+}

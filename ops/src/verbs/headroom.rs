@@ -1,0 +1,57 @@
+//! `cadastre headroom`: what is left, where, and for how long.
+
+use cadastre_protocol::admin::{Headroom, NamespaceHeadroom};
+
+use super::{now_ms, print};
+use crate::api::typed;
+use crate::cli::Common;
+use crate::connect;
+use crate::error::{CliError, Outcome};
+use crate::show;
+use crate::show::human::{ago, digits, moment, rate, runway};
+use crate::show::table::Table;
+
+pub async fn run(common: &Common) -> Result<Outcome, CliError> {
+    let answer = connect::authority(common)?.get("/v1/headroom").await?;
+    print(common, answer, |answer| {
+        let headroom: Headroom = typed(answer)?;
+        if headroom.namespaces.is_empty() {
+            show::line("no namespaces yet: `cadastre namespace create NAME`");
+        }
+        for (index, namespace) in headroom.namespaces.iter().enumerate() {
+            if index > 0 {
+                show::line("");
+            }
+            one(namespace);
+        }
+        Ok(())
+    })
+}
+
+fn one(namespace: &NamespaceHeadroom) {
+    let ends = match namespace.space_ends_at {
+        None => String::new(),
+        Some(at) => format!(", at this rate used up {}", moment(at, now_ms())),
+    };
+    show::line(format!("{}: {} left{ends}", namespace.name, digits(namespace.space_left)));
+    let (issued, burned) = (digits(namespace.issued_estimate), digits(namespace.burned));
+    show::line(format!("  about {issued} issued, {burned} lost as gaps"));
+    let mut table =
+        Table::new(&["region", "state", ">left", ">ids/s", ">runway", ">at peak", ">granted", ">carved", "heard"]);
+    for region in &namespace.regions {
+        table.row(vec![
+            region.region.to_string(),
+            format!("{}, epoch {}", region.state.as_str(), region.epoch),
+            digits(region.left),
+            rate(region.rate_per_second),
+            runway(region.runway_seconds),
+            runway(region.runway_at_peak_seconds),
+            digits(region.granted),
+            digits(region.carved),
+            region.heard_seconds.map_or_else(|| "never".to_owned(), ago),
+        ]);
+    }
+    for line in table.text("no region holds any of it").lines() {
+        show::line(format!("  {line}"));
+    }
+}

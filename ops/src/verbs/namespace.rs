@@ -1,0 +1,151 @@
+//! `cadastre namespace`: number spaces.
+
+use cadastre_core::ids::Name;
+use cadastre_core::namespace::NamespaceKind;
+use cadastre_protocol::admin::{NamespacePatch, NamespaceView, NewNamespace};
+use serde_json::Value;
+
+use super::{print, rows};
+use crate::api::{Api, typed};
+use crate::cli::{Common, NamespaceVerb, PolicyFlags, SequenceFlags, Sure};
+use crate::connect;
+use crate::error::{CliError, Outcome};
+use crate::show::human::{digits, duration, group};
+use crate::show::table::{Table, pairs};
+use crate::show::{self, confirm};
+
+pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliError> {
+    let api = connect::authority(common)?;
+    match verb {
+        NamespaceVerb::Create { name, sequence, policy } => create(common, &api, name, &sequence, &policy).await,
+        NamespaceVerb::List => print(common, api.get("/v1/namespaces").await?, list),
+        NamespaceVerb::Show { name } => print(common, api.get(&path(&name)).await?, one),
+        NamespaceVerb::Freeze { name } => freeze(common, &api, &name, true).await,
+        NamespaceVerb::Unfreeze { name } => freeze(common, &api, &name, false).await,
+        NamespaceVerb::Set { name, sequence, policy } => set(common, &api, &name, &sequence, &policy).await,
+        NamespaceVerb::Delete { name, sure } => delete(common, &api, &name, sure).await,
+    }
+}
+
+fn path(name: &Name) -> String {
+    format!("/v1/namespaces/{name}")
+}
+
+async fn create(
+    common: &Common,
+    api: &Api,
+    name: Name,
+    sequence: &SequenceFlags,
+    policy: &PolicyFlags,
+) -> Result<Outcome, CliError> {
+    let new = NewNamespace {
+        name,
+        kind: NamespaceKind::Range,
+        sequence: sequence.sequence()?,
+        policy: policy.patch().unwrap_or_default(),
+    };
+    print(common, api.post("/v1/namespaces", &new).await?, one)
+}
+
+async fn set(
+    common: &Common,
+    api: &Api,
+    name: &Name,
+    sequence: &SequenceFlags,
+    policy: &PolicyFlags,
+) -> Result<Outcome, CliError> {
+    let patch = NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()? };
+    if patch.policy.is_none() && patch.sequence.is_none() {
+        return Err(CliError::usage("nothing to set: give at least one flag (`cadastre namespace set --help`)"));
+    }
+    print(common, api.patch(&path(name), &patch).await?, one)
+}
+
+async fn freeze(common: &Common, api: &Api, name: &Name, frozen: bool) -> Result<Outcome, CliError> {
+    let patch = NamespacePatch { frozen: Some(frozen), ..NamespacePatch::default() };
+    let answer = api.patch(&path(name), &patch).await?;
+    print(common, answer, |_| {
+        if frozen {
+            show::line(format!("{name} is frozen: nothing more is granted; each region stops when it hears of it"));
+        } else {
+            show::line(format!("{name} goes on"));
+        }
+        Ok(())
+    })
+}
+
+async fn delete(common: &Common, api: &Api, name: &Name, sure: Sure) -> Result<Outcome, CliError> {
+    let what = format!("{name} will be hidden and frozen. Its numbers stay used: creating {name} again goes on above them.");
+    confirm(&what, sure.yes)?;
+    let answer = api.delete(&path(name)).await?;
+    print(common, answer, |_| {
+        show::line(format!("{name} is hidden and frozen; `cadastre namespace create {name}` brings it back"));
+        Ok(())
+    })
+}
+
+fn list(answer: Value) -> Result<(), CliError> {
+    let namespaces: Vec<NamespaceView> = typed(rows(answer, "namespaces"))?;
+    let mut table = Table::new(&["namespace", "values", ">granted", ">left", "home", "state"]);
+    for namespace in namespaces {
+        let home = namespace.home.as_deref().map(names);
+        table.row(vec![
+            namespace.name.to_string(),
+            values(&namespace),
+            digits(namespace.watermark),
+            digits(namespace.space_left),
+            home.unwrap_or_else(|| "all regions".to_owned()),
+            state(&namespace).to_owned(),
+        ]);
+    }
+    table.print("no namespaces yet: `cadastre namespace create NAME`");
+    Ok(())
+}
+
+fn one(answer: Value) -> Result<(), CliError> {
+    let namespace: NamespaceView = typed(answer)?;
+    let policy = namespace.policy;
+    let seconds = |seconds: u32| duration(u64::from(seconds));
+    let mut lines = vec![
+        ("namespace", namespace.name.to_string()),
+        ("state", state(&namespace).to_owned()),
+        ("values", values(&namespace)),
+        ("granted", digits(namespace.watermark)),
+        ("left", digits(namespace.space_left)),
+        ("home", namespace.home.as_deref().map_or_else(|| "all regions".to_owned(), names)),
+        ("grants", format!("{} at first, at most {}", digits(policy.grant_size), digits(policy.grant_max))),
+        ("", format!("for {} at the peak rate x {}", seconds(policy.grant_target_seconds), policy.surge_factor)),
+        ("held", format!("at most {} unissued in a region", digits(policy.region_max_held))),
+        ("segments", format!("{} to {}", digits(policy.segment_min), digits(policy.segment_max))),
+        ("", format!("for {} each", seconds(policy.target_seconds))),
+        ("refill", format!("at {} left, or {} %", seconds(policy.buffer_seconds), policy.floor_percent)),
+    ];
+    if policy.service_block > 0 {
+        lines.push(("per service", format!("blocks of {}", digits(policy.service_block))));
+    }
+    show::line(pairs(&lines));
+    Ok(())
+}
+
+/// `1, 2, 3 ... 9,223,372,036,854,775,807`.
+fn values(namespace: &NamespaceView) -> String {
+    let sequence = namespace.sequence;
+    let (start, step) = (i128::from(sequence.start()), i128::from(sequence.increment()));
+    let first = [start, start + step].map(|value| group(&value.to_string()));
+    let last = if step > 0 { sequence.max() } else { sequence.min() };
+    format!("{}, {} ... {}", first[0], first[1], group(&last.to_string()))
+}
+
+fn state(namespace: &NamespaceView) -> &'static str {
+    if namespace.frozen {
+        "frozen"
+    } else if namespace.space_left == 0 {
+        "used up"
+    } else {
+        "live"
+    }
+}
+
+fn names(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,41 @@
+//! `cadastre verify`: every invariant over the ledgers. Ends with 1 when something is found, and also
+//! when a region could not be asked: what was not looked at is not known to be well.
+
+use cadastre_protocol::admin::{Nothing, Verdict};
+
+use crate::api::typed;
+use crate::cli::Common;
+use crate::connect;
+use crate::error::{CliError, Outcome};
+use crate::show;
+use crate::show::human::digits;
+
+pub async fn run(common: &Common) -> Result<Outcome, CliError> {
+    let answer = connect::authority(common)?.post("/v1/audit/verify", &Nothing {}).await?;
+    if common.json {
+        show::json(&answer);
+    }
+    let verdict: Verdict = typed(answer)?;
+    let clean = verdict.ok && verdict.findings.is_empty() && verdict.unreachable.is_empty();
+    if !common.json {
+        people(&verdict);
+    }
+    Ok(Outcome::found(!clean))
+}
+
+fn people(verdict: &Verdict) {
+    let checked = verdict.checked;
+    let looked = format!("{} grants, {} segments", digits(checked.grants), digits(checked.segments));
+    for finding in &verdict.findings {
+        show::line(format!("{}: {}", finding.invariant, finding.detail));
+    }
+    if !verdict.findings.is_empty() {
+        show::line(format!("{} found in {looked}", verdict.findings.len()));
+        show::line("next: freeze the namespaces that are named, and keep the stores as they are until it is understood");
+    } else if verdict.ok {
+        show::line(format!("all is well: {looked}"));
+    }
+    if !verdict.unreachable.is_empty() {
+        show::line(format!("could not be asked: {}; see `cadastre doctor`", verdict.unreachable.join(", ")));
+    }
+}

@@ -1,0 +1,191 @@
+//! What a person may set. Flags win over the environment, which wins over a TOML file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cadastre_core::ids::Name;
+use cadastre_runtime::config::{self, ConfigArgs, ConfigError, HttpArgs, StoreArgs, TelemetryArgs};
+use cadastre_runtime::token::Secret;
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+/// Heartbeats may be this far apart, in seconds.
+const HEARTBEATS: std::ops::RangeInclusive<u32> = 1..=60;
+
+/// One agent of a region: carves segments from the region's grants and issues ids.
+#[derive(Parser, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(name = "region-agent", version)]
+#[serde(default)]
+pub struct AgentConfig {
+    /// File and printing.
+    #[command(flatten)]
+    #[serde(skip)]
+    pub config: ConfigArgs,
+    /// Store and witness.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub store: StoreArgs,
+    /// Where it listens.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub http: HttpArgs,
+    /// Logs and metrics.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub telemetry: TelemetryArgs,
+    /// The authority; several addresses of one authority with commas between, tried in turn.
+    #[arg(long, env = "CADASTRE_AUTHORITY_URL", value_name = "URL[,URL]")]
+    pub authority_url: Option<String>,
+    /// The region's name.
+    #[arg(long, env = "CADASTRE_REGION", value_name = "NAME")]
+    pub region: Option<String>,
+    /// The region's token, as `cadastre region add` showed it.
+    #[arg(long, env = "CADASTRE_REGION_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub region_token: Option<Secret>,
+    /// Where callers reach this agent (default: the address that it listens on).
+    #[arg(long, env = "CADASTRE_ADVERTISE_URL", value_name = "URL")]
+    pub advertise_url: Option<String>,
+    /// Seconds between two heartbeats (default 2).
+    #[arg(long, env = "CADASTRE_HEARTBEAT_SECONDS", value_name = "SECONDS")]
+    pub heartbeat_seconds: Option<u32>,
+    /// How long services' tokens are good without any word from the authority (default 604800: 7 days).
+    #[arg(long, env = "CADASTRE_MAX_OFFLINE_AUTH_SECONDS", value_name = "SECONDS")]
+    pub max_offline_auth_seconds: Option<u64>,
+    /// The Redis protocol; not in this version.
+    #[arg(long, env = "CADASTRE_RESP_LISTEN", value_name = "ADDRESS")]
+    pub resp_listen: Option<String>,
+    /// The PostgreSQL protocol; not in this version.
+    #[arg(long, env = "CADASTRE_PG_LISTEN", value_name = "ADDRESS")]
+    pub pg_listen: Option<String>,
+}
+
+impl AgentConfig {
+    /// The settings where nobody says otherwise.
+    #[must_use]
+    pub fn defaults() -> Self {
+        let mut defaults = Self::default();
+        defaults.store.data = Some(PathBuf::from(".cadastre"));
+        defaults.http.listen = Some(SocketAddr::from(([127, 0, 0, 1], 7410)));
+        defaults.heartbeat_seconds = Some(2);
+        defaults.max_offline_auth_seconds = Some(7 * 86_400);
+        defaults
+    }
+
+    /// Lays what was given over the file over the defaults, and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key.
+    pub fn complete(self) -> Result<Self, ConfigError> {
+        let mut merged = config::load(&self, self.config.config.as_deref(), &Self::defaults())?;
+        merged.config = self.config;
+        merged.check()?;
+        Ok(merged)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.store.check()?;
+        self.http.check()?;
+        self.telemetry.check()?;
+        for (key, value) in [("resp_listen", &self.resp_listen), ("pg_listen", &self.pg_listen)] {
+            if value.is_some() {
+                return Err(ConfigError::impossible(key, "this protocol is not part of this version; leave it unset and use HTTP"));
+            }
+        }
+        if self.store.require_sync.unwrap_or(0) > 0 {
+            let reason = "proof of synchronous replication is not part of this version; leave it at 0";
+            return Err(ConfigError::impossible("require_sync", reason));
+        }
+        if !HEARTBEATS.contains(&self.heartbeat_seconds()) {
+            return Err(ConfigError::impossible("heartbeat_seconds", "must be 1 to 60"));
+        }
+        if self.max_offline_auth_seconds.is_some_and(|s| s < u64::from(self.heartbeat_seconds())) {
+            let reason = "must not be shorter than heartbeat_seconds, or nobody is ever let in";
+            return Err(ConfigError::impossible("max_offline_auth_seconds", reason));
+        }
+        if self.config.print_config {
+            return Ok(());
+        }
+        self.region()?;
+        if self.addresses().is_empty() {
+            return Err(ConfigError::impossible("authority_url", "is needed: where the authority is reached"));
+        }
+        if let Some(other) = self.addresses().iter().find(|a| !a.starts_with("http://")) {
+            let reason = format!("{other:?} must begin with http:// (TLS is left to a proxy in this version)");
+            return Err(ConfigError::impossible("authority_url", reason));
+        }
+        if self.region_token.is_none() {
+            return Err(ConfigError::impossible("region_token", "is needed: `cadastre region add` shows it once"));
+        }
+        Ok(())
+    }
+
+    /// The region's name.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it is missing or no name.
+    pub fn region(&self) -> Result<Name, ConfigError> {
+        let text = self.region.clone().ok_or_else(|| ConfigError::impossible("region", "is needed: the region's name"))?;
+        Name::new(text).map_err(|e| ConfigError::impossible("region", e.to_string()))
+    }
+
+    /// The authority's addresses, in order.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        let text = self.authority_url.as_deref().unwrap_or_default();
+        text.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Seconds between two heartbeats.
+    #[must_use]
+    pub fn heartbeat_seconds(&self) -> u32 {
+        self.heartbeat_seconds.unwrap_or(2)
+    }
+
+    /// The data folder.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.store.data.clone().unwrap_or_else(|| PathBuf::from(".cadastre"))
+    }
+
+    /// The store's URL; a file in the data folder where none is given.
+    #[must_use]
+    pub fn database_url(&self) -> String {
+        match &self.store.database_url {
+            Some(url) => url.reveal().to_owned(),
+            None => format!("sqlite://{}", self.data().join("region.db").display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(flags: &[&str]) -> Result<AgentConfig, ConfigError> {
+        let base = ["region-agent", "--authority-url", "http://a:1, http://b:2", "--region", "eu", "--region-token", "t"];
+        AgentConfig::parse_from([&base, flags].concat()).complete()
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_the_keys_name() {
+        assert_eq!(given(&[]).unwrap().addresses(), ["http://a:1", "http://b:2"]);
+        for (flags, key) in [
+            (["--resp-listen", "127.0.0.1:1"], "resp_listen"),
+            (["--pg-listen", "127.0.0.1:1"], "pg_listen"),
+            (["--heartbeat-seconds", "0"], "heartbeat_seconds"),
+            (["--max-offline-auth-seconds", "1"], "max_offline_auth_seconds"),
+            (["--require-sync", "1"], "require_sync"),
+        ] {
+            let error = given(&flags).unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+        let nobody = AgentConfig::parse_from(["region-agent"]).complete().unwrap_err().to_string();
+        assert!(nobody.starts_with("region:"), "{nobody}");
+    }
+
+    #[test]
+    fn the_printed_settings_hide_the_token() {
+        let text = config::print(&given(&[]).unwrap()).unwrap();
+        assert!(text.contains("region = \"eu\"") && text.contains("region_token = \"***\""), "{text}");
+    }
+}

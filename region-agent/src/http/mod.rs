@@ -1,0 +1,105 @@
+//! The agent's HTTP: parse, authenticate, call the front, map errors. No decision is made here.
+
+mod ids;
+mod ledger;
+mod observe;
+mod openapi;
+mod origins;
+mod segments;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::{get, post};
+use cadastre_core::ids::Name;
+use cadastre_protocol::error::Code;
+use cadastre_runtime::http::{HttpProblem, Shutdown, bearer, finish};
+use cadastre_runtime::telemetry::Metrics;
+use cadastre_runtime::token::{Secret, constant_time_eq};
+
+use crate::agent::Agent;
+use crate::error::{AgentError, problem};
+use crate::front::Front;
+
+/// Bounds how long a request waits for a refill.
+pub const TIMEOUT_HEADER: &str = "cadastre-timeout-ms";
+const DEFAULT_WAIT_MS: u64 = 250;
+const MAX_WAIT_MS: u64 = 5_000;
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    front: Front,
+    metrics: Metrics,
+    metrics_token: Option<Secret>,
+}
+
+type Answer<T> = Result<T, HttpProblem>;
+
+/// Every error of the agent becomes a problem here, and is logged here where it is ours.
+fn refuse(error: AgentError) -> HttpProblem {
+    let problem = error.to_problem();
+    if problem.code == Code::Internal {
+        tracing::error!(%error, "refused");
+    } else if !matches!(error, AgentError::Problem(_) | AgentError::RegionDry(_)) {
+        tracing::warn!(code = problem.code.as_str(), %error, "refused");
+    }
+    HttpProblem(problem)
+}
+
+impl App {
+    /// An app of an agent.
+    #[must_use]
+    pub fn new(agent: Arc<Agent>, metrics: Metrics, metrics_token: Option<Secret>) -> Self {
+        Self(Arc::new(Shared { front: Front::new(agent), metrics, metrics_token }))
+    }
+
+    fn front(&self) -> &Front {
+        &self.0.front
+    }
+
+    fn agent(&self) -> &Arc<Agent> {
+        self.0.front.agent()
+    }
+
+    fn may_scrape(&self, headers: &HeaderMap) -> Answer<()> {
+        match &self.0.metrics_token {
+            None => Ok(()),
+            Some(wanted) if bearer(headers).is_some_and(|t| constant_time_eq(t, wanted.reveal())) => Ok(()),
+            Some(_) => Err(refuse(problem(Code::Unauthenticated, "the metrics token is needed"))),
+        }
+    }
+}
+
+/// A name in a path or query; what cannot be a name cannot exist.
+fn name(text: &str) -> Answer<Name> {
+    Name::new(text).map_err(|e| HttpProblem::new(Code::InvalidRequest, format!("{text:?}: {e}")))
+}
+
+/// How long the caller is ready to wait.
+fn wait(headers: &HeaderMap) -> Result<Duration, AgentError> {
+    let Some(given) = headers.get(TIMEOUT_HEADER) else { return Ok(Duration::from_millis(DEFAULT_WAIT_MS)) };
+    let ms = given.to_str().ok().and_then(|text| text.parse::<u64>().ok()).filter(|ms| *ms <= MAX_WAIT_MS);
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| problem(Code::InvalidRequest, format!("{TIMEOUT_HEADER} must be 0 to {MAX_WAIT_MS} milliseconds")))
+}
+
+/// All routes.
+pub fn router(app: App, shutdown: &Shutdown) -> Router {
+    let routes = Router::new()
+        .route("/v1/ids", post(ids::ids))
+        .route("/v1/segments", post(segments::segment).get(ledger::segments))
+        .route("/v1/segments/{segment_id}/return", post(segments::give_back))
+        .route("/v1/origins/{namespace}/{id}", get(origins::origin))
+        .route("/v1/audit/verify", post(ledger::verify))
+        .route("/v1/status", get(observe::status))
+        .route("/healthz", get(observe::healthz))
+        .route("/readyz", get(observe::readyz))
+        .route("/metrics", get(observe::metrics))
+        .route("/openapi.json", get(openapi::document));
+    finish(routes, shutdown).with_state(app)
+}

@@ -1,0 +1,56 @@
+//! `/openapi.json`, made from the handlers and wire types themselves.
+
+use cadastre_protocol::admin::{Checked, Nothing, Verdict};
+use cadastre_protocol::ids as wire;
+use utoipa::OpenApi;
+
+use super::{ids, ledger, observe, origins, segments};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Cadastre region agent",
+        description = "Ids, ordinals, values and sizes are decimal strings. Errors are application/problem+json with a \
+                       stable `code`; where a retry helps there is a Retry-After. Bodies to 64 KiB. \
+                       `Authorization: Bearer TOKEN`."
+    ),
+    paths(
+        ids::ids,
+        segments::segment,
+        segments::give_back,
+        origins::origin,
+        ledger::segments,
+        ledger::verify,
+        observe::status,
+        observe::healthz,
+        observe::readyz,
+        observe::metrics,
+    ),
+    components(schemas(
+        wire::IdsRequest,
+        wire::Shape,
+        wire::IdsAnswer,
+        wire::ValueRange,
+        wire::SegmentRequest,
+        wire::SegmentAnswer,
+        wire::ReturnRequest,
+        wire::Origin,
+        wire::OriginRange,
+        wire::Status,
+        wire::UplinkStatus,
+        wire::StoreStatus,
+        wire::NamespaceStatus,
+        ledger::SegmentsPage,
+        ledger::HoldingView,
+        ledger::SegmentView,
+        Nothing,
+        Verdict,
+        Checked,
+    ))
+)]
+struct Document;
+
+/// The document.
+pub async fn document() -> axum::Json<utoipa::openapi::OpenApi> {
+    axum::Json(Document::openapi())
+}

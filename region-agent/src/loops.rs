@@ -1,0 +1,62 @@
+//! The trivial loops around [`Link::run_once`](crate::link::Link::run_once) and
+//! [`Issuer::refill`](crate::issuer::Issuer::refill): the only places with timers and tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cadastre_runtime::http::Shutdown;
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+use crate::agent::Agent;
+
+/// Refills at once, of all namespaces together.
+const MAX_REFILLS: usize = 32;
+/// The refill loop looks at least this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Wishes for grants within this time go into one message.
+const GATHER: Duration = Duration::from_millis(5);
+/// That time doubles at most this often: to 1.3 seconds.
+const MAX_DOUBLINGS: u32 = 8;
+
+/// Talks to the authority until the process stops or this incarnation ends.
+pub async fn heartbeats(agent: Arc<Agent>, shutdown: Shutdown) {
+    // Wishes that led to no want (a refused one is held back) make the next wish wait longer.
+    let (mut woken, mut in_vain) = (false, 0_u32);
+    loop {
+        let pause = agent.link.run_once().await;
+        in_vain = if woken && !pause.wanted { (in_vain + 1).min(MAX_DOUBLINGS) } else { 0 };
+        let gather = GATHER.saturating_mul(1 << in_vain);
+        let rest = sleep(Duration::from_millis(pause.ms));
+        tokio::select! {
+            () = shutdown.wait() => return,
+            _ = agent.ctx.ended() => return,
+            () = rest => woken = false,
+            () = agent.ctx.link_wake.notified(), if pause.may_be_cut => {
+                woken = true;
+                sleep(gather).await;
+            }
+        }
+    }
+}
+
+/// Starts the refills that are due. A started one is never cancelled, whatever becomes of its callers.
+pub async fn refills(agent: Arc<Agent>, shutdown: Shutdown) {
+    let places = Arc::new(Semaphore::new(MAX_REFILLS));
+    loop {
+        for entry in agent.issuer.due() {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let agent = Arc::clone(&agent);
+            tokio::spawn(async move {
+                agent.issuer.refill(&entry).await;
+                drop(place);
+            });
+        }
+        let next = agent.issuer.next_due_ms().map_or(LOOK_EVERY, Duration::from_millis);
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = agent.ctx.refill_wake.notified() => {}
+            () = sleep(next.clamp(Duration::from_millis(1), LOOK_EVERY)) => {}
+        }
+    }
+}

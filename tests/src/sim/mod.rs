@@ -1,0 +1,16 @@
+//! The simulator: the shipped services over simulated time, disks, network, clocks and operators.
+//!
+//! Nothing of the product is copied or mocked: [`global_authority::service::Authority`] and
+//! [`region_agent`]'s logic run as they ship, with their real SQL on real SQLite. What is simulated is
+//! what stands around them: the executor, the clocks, the entropy, the database engine's crashes and
+//! copies, the witness, the network, and the people. One seed is one run, to the byte.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`exec`] | tasks, virtual time, one random source |
+//! | [`disk`] | the database engine: read committed, crashes, copies put back |
+//! | [`parts`] | clock, entropy, witness |
+
+pub mod disk;
+pub mod exec;
+pub mod parts;
