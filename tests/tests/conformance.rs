@@ -112,6 +112,14 @@ async fn conforms(authority: Arc<Authority>, seed: u64, steps: u64) {
         puppets[n].hear(&answer);
     }
     let mut model = Model { capacity, epochs: [1, 1], active: [true, true], ..Model::default() };
+    // A first grant each: from then on both are established, whatever happens to their epochs.
+    for n in [0, 1] {
+        let id = allocation(now, 1_000_000 + n as u64);
+        let message = puppets[n].message(vec![want(id, "orders", 3)]);
+        let answer = authority.message(&message.sender.region.clone(), message).await.unwrap();
+        puppets[n].hear(&answer);
+        assert_eq!(outcome(&answer).map(|(lo, hi, _)| (lo, hi)), model.grant(n, id, 3).map_err(str::to_owned));
+    }
     let (mut random, mut ids) = (seed, Vec::<AllocationId>::new());
     for step in 0..steps {
         let n = usize::try_from(splitmix(&mut random) % 2).unwrap();
