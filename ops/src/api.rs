@@ -38,7 +38,8 @@ impl Api {
             return Err(CliError::failed(format!("{base}: TLS is not part of this version"), next));
         }
         let url = reqwest::Url::parse(base).ok().filter(|url| url.scheme() == "http" && url.has_host());
-        let url = url.ok_or_else(|| CliError::usage(format!("{base}: not an address such as http://127.0.0.1:7400")))?;
+        let url =
+            url.ok_or_else(|| CliError::usage(format!("{base}: not an address such as http://127.0.0.1:7400")))?;
         let mut client = reqwest::Client::builder()
             .timeout(PATIENCE)
             .connect_timeout(CONNECT_WITHIN)
@@ -49,6 +50,12 @@ impl Api {
         }
         let client = client.build().map_err(|e| CliError::failed(e.to_string(), "this is a fault of ours"))?;
         Ok(Self { client, base: base.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// The same, with a token.
+    pub fn with(mut self, token: Secret) -> Self {
+        self.token = Some(token);
+        self
     }
 
     /// Where it is.

@@ -43,10 +43,27 @@ pub fn authority(common: &Common) -> Result<Api, CliError> {
         (None, Some(file)) => file.authority.url.clone(),
         (None, None) => return Err(nowhere(common)),
     };
-    let own = file.filter(|file| same(&file.authority.url, &url)).map(|file| Secret::new(file.authority.operator_token));
+    let nobody = Api::new(&url, None)?;
+    let own =
+        file.filter(|file| same(&file.authority.url, &url)).map(|file| Secret::new(file.authority.operator_token));
     let token = common.token.clone().or(own);
     let token = token.ok_or_else(|| CliError::usage(format!("no token for {url}: give --token or CADASTRE_TOKEN")))?;
-    Api::new(&url, Some(token))
+    Ok(nobody.with(token))
+}
+
+/// The agent to ask for IDs. Only a service's token may ask for them, and only an operator's may ask the
+/// authority where agents are, so outside of a dev cluster it has to be named.
+///
+/// # Errors
+/// Where none is known.
+pub async fn agent_for_ids(common: &Common, url: Option<&str>, region: Option<&Name>) -> Result<Agent, CliError> {
+    let known = dev_file(common)?
+        .is_some_and(|file| common.authority.as_ref().is_none_or(|authority| same(authority, &file.authority.url)));
+    if url.is_none() && !known {
+        return Err(CliError::usage("name the agent to ask with --agent URL, and a service's token with --token"));
+    }
+    let mut found = agents(common, url, region).await?.into_iter();
+    found.next().ok_or_else(|| CliError::usage("name the agent to ask with --agent URL"))
 }
 
 /// The agents to be asked: the one at `url`, or those of the dev cluster, or those that the authority
@@ -60,7 +77,8 @@ pub async fn agents(common: &Common, url: Option<&str>, region: Option<&Name>) -
         let known = file.as_ref().is_some_and(|file| file.regions.iter().any(|r| same(&r.url, url)));
         let own = file.filter(|_| known).map(|file| Secret::new(file.service_token));
         let token = common.token.clone().or(own);
-        let token = token.ok_or_else(|| CliError::usage(format!("no token for {url}: give --token or CADASTRE_TOKEN")))?;
+        let token =
+            token.ok_or_else(|| CliError::usage(format!("no token for {url}: give --token or CADASTRE_TOKEN")))?;
         return Ok(vec![Agent { region: region.cloned(), api: Api::new(url, Some(token))? }]);
     }
     let found = match file.filter(|file| common.authority.as_ref().is_none_or(|url| same(url, &file.authority.url))) {
@@ -69,7 +87,8 @@ pub async fn agents(common: &Common, url: Option<&str>, region: Option<&Name>) -
     };
     let found: Vec<Agent> = found.into_iter().filter(|a| region.is_none() || a.region.as_ref() == region).collect();
     if found.is_empty() {
-        let what = region.map_or_else(|| "no agent is known".to_owned(), |r| format!("no agent of region {r} is known"));
+        let what =
+            region.map_or_else(|| "no agent is known".to_owned(), |r| format!("no agent of region {r} is known"));
         return Err(CliError::failed(what, "see `cadastre region list`, or name one with --agent URL"));
     }
     Ok(found)

@@ -120,16 +120,23 @@ impl fmt::Display for CliError {
 /// What a person does about a code, where its detail does not say it already.
 fn next_step(code: Option<Code>) -> Option<&'static str> {
     Some(match code? {
-        Code::Unauthenticated => "give a token with --token or CADASTRE_TOKEN; `cadastre dev` keeps its own in DIR/dev.json",
-        Code::Forbidden => "use a token of the right role: operators change, viewers read, services ask for ids",
+        Code::Unauthenticated => {
+            "give a token with --token or CADASTRE_TOKEN; `cadastre dev` keeps its own in DIR/dev.json"
+        }
+        Code::Forbidden => {
+            "use a token of the right role (operators change, viewers read, services ask for ids), or admit the service with \
+             `cadastre service set NAME --namespace ...`"
+        }
         Code::UnknownNamespace => "see `cadastre namespace list`",
-        Code::UnknownId => "it was never given out here; look at the other namespaces, or run `cadastre verify`",
+        Code::UnknownId => "look in the other namespaces: `cadastre namespace list`",
         Code::NotFound => "list what there is: `cadastre region list`, `service list`, `operator list`",
         Code::AlreadyExists => "choose another name, or look at what is there with the noun's `list`",
         Code::NameRetired => "choose another name",
         Code::PayloadTooLarge => "ask for fewer at once, or for ranges: --as ranges",
         Code::InvalidRequest => "correct what the message names; `cadastre VERB --help` lists the flags",
-        Code::Exhausted => "the space is used up for good: give the namespace a new definition (`cadastre namespace set`)",
+        Code::Exhausted => {
+            "the space is used up for good: give the namespace a new definition (`cadastre namespace set`)"
+        }
         Code::SegmentDry | Code::UpstreamUnavailable => "see `cadastre doctor` for the tier that is out of reach",
         Code::Quarantined | Code::StoreUnproven => "see `cadastre quarantine list` and `cadastre doctor`",
         Code::Frozen => "thaw it: `cadastre namespace unfreeze NAMESPACE`",

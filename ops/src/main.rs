@@ -32,7 +32,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return report(&CliError::failed(format!("no threads: {error}"), "free some memory and try again")),
+        Err(error) => {
+            return report(&CliError::failed(format!("no threads: {error}"), "free some memory and try again"));
+        }
     };
     match runtime.block_on(run(cli)) {
         Ok(outcome) => ExitCode::from(outcome.code()),

@@ -92,7 +92,8 @@ impl Agent {
         let ctx = Arc::new(Context::new(me, setup.times, clock, entropy, continuity));
         ctx.reload().await?;
         let pool = Arc::new(Regional::new(Arc::clone(&ctx)));
-        pool.recount().await?;
+        pool.count_gone().await?;
+        pool.count().await?;
         let issuer = Arc::new(Issuer::new(Arc::clone(&ctx), Arc::clone(&pool)));
         let link = Arc::new(Link::new(Arc::clone(&ctx), Arc::clone(&pool), Arc::clone(&issuer), uplink));
         Ok(Self { ctx, pool, issuer, link })
@@ -101,7 +102,7 @@ impl Agent {
     /// Stops issuing for good and counts what is left in memory as burned: nothing of a segment is saved.
     pub async fn close(&self) {
         let lost = self.issuer.close_below(None);
-        if let Err(error) = self.pool.count_burned(lost).await {
+        if let Err(error) = self.pool.count_own_end(lost).await {
             tracing::warn!(%error, "what is left in memory could not be counted; it is a gap all the same");
         }
         self.issuer.report();

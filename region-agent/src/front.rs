@@ -120,22 +120,19 @@ impl Front {
         wait: Duration,
     ) -> Result<Vec<Range>, AgentError> {
         let issuer = &self.agent.issuer;
-        // More than is here, and nothing on its way: taking a part would only waste it.
-        if entry.left().total() < count
-            && let Outlook::Refused(error) = issuer.outlook(entry)
-        {
-            drop(issuer.miss(entry, settings, count));
-            return Err(error);
-        }
         let deadline = Instant::now() + wait;
         let (mut ranges, mut got) = (Vec::new(), 0);
         loop {
             let changed = entry.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let taken = entry.many(count - got, &mut ranges);
-            got += taken;
-            issuer.note(entry, settings, taken);
+            let outlook = self.may_take(entry, count - got);
+            // Where it cannot be filled, taking a part would only waste it.
+            if got > 0 || outlook.is_none() {
+                let taken = entry.many(count - got, &mut ranges);
+                got += taken;
+                issuer.note(entry, settings, taken);
+            }
             if got == count {
                 return Ok(ranges);
             }
@@ -143,7 +140,7 @@ impl Front {
             let error = if entry.is_closed() {
                 problem(Code::SegmentDry, "the region's epoch has just risen; ask again")
             } else {
-                match issuer.outlook(entry) {
+                match outlook.unwrap_or_else(|| issuer.outlook(entry)) {
                     Outlook::Refused(error) => error,
                     Outlook::Wait if timeout_at(deadline, changed).await.is_ok() => continue,
                     Outlook::Wait => problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again"),
@@ -151,6 +148,24 @@ impl Front {
             };
             meter::burned(&self.agent.ctx.me.region, &entry.namespace, got);
             return Err(error);
+        }
+    }
+
+    /// `None` where memory holds `count` ordinals, or memory and region together do and may be asked. Else
+    /// nothing is to be taken yet: whether to wait for the tier above.
+    fn may_take(&self, entry: &Entry, count: u64) -> Option<Outlook> {
+        let here = entry.left().total();
+        if here >= count {
+            return None;
+        }
+        let issuer = &self.agent.issuer;
+        if here.saturating_add(self.agent.pool.left(&entry.namespace)) < count {
+            self.agent.ctx.link_wake.notify_one();
+            return Some(issuer.above(&entry.namespace));
+        }
+        match issuer.outlook(entry) {
+            Outlook::Wait => None,
+            refused @ Outlook::Refused(_) => Some(refused),
         }
     }
 }

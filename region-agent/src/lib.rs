@@ -73,7 +73,7 @@ pub struct RunningAgent {
     agent: Arc<Agent>,
     shutdown: Shutdown,
     server: JoinHandle<std::io::Result<()>>,
-    loops: [JoinHandle<()>; 2],
+    loops: [JoinHandle<()>; 3],
     _data: DataDir,
 }
 
@@ -160,6 +160,7 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let loops = [
         tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),
+        tokio::spawn(loops::housekeeping(Arc::clone(&agent), shutdown.clone())),
     ];
     tracing::info!(%address, region = %agent.ctx.me.region, "the agent serves");
     Ok(RunningAgent { address, agent, shutdown, server, loops, _data: data })

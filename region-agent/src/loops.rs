@@ -14,6 +14,8 @@ use crate::agent::Agent;
 const MAX_REFILLS: usize = 32;
 /// The refill loop looks at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What nobody waits for is looked after this often.
+const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
 /// Wishes for grants within this time go into one message.
 const GATHER: Duration = Duration::from_millis(5);
 /// That time doubles at most this often: to 1.3 seconds.
@@ -57,6 +59,19 @@ pub async fn refills(agent: Arc<Agent>, shutdown: Shutdown) {
             () = shutdown.wait() => return,
             () = agent.ctx.refill_wake.notified() => {}
             () = sleep(next.clamp(Duration::from_millis(1), LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Counts what is gone, once an hour.
+pub async fn housekeeping(agent: Arc<Agent>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = sleep(CLEAN_EVERY) => {}
+        }
+        if let Err(error) = agent.pool.count_gone().await {
+            tracing::warn!(%error, "what is gone could not be counted");
         }
     }
 }

@@ -82,16 +82,17 @@ pub fn grant_floor(entry: &NamespaceEntry, pool: &Pool, peak: f64) -> u64 {
     floor.min(policy.region_max_held / 2).min(policy.grant_max).max(1)
 }
 
-/// How much to ask for, where the region holds `held` (its instances' included); `None` where it holds
-/// enough or all that it may.
+/// How much to ask for, where the region holds `held` (its instances' included) and callers wait for
+/// `waited_for`; `None` where it holds enough or all that it may.
 #[must_use]
-pub fn grant_want(entry: &NamespaceEntry, pool: &Pool, held: u64, peak: f64) -> Option<u64> {
-    if pool.totals.left >= grant_floor(entry, pool, peak) {
+pub fn grant_want(entry: &NamespaceEntry, pool: &Pool, held: u64, waited_for: u64, peak: f64) -> Option<u64> {
+    if pool.totals.left >= grant_floor(entry, pool, peak).max(waited_for) {
         return None;
     }
     let room = entry.policy.region_max_held.saturating_sub(held);
     let by_rate = grants(&entry.policy).filter(|_| pool.last_grant > 0);
     let size = by_rate.map_or(entry.policy.grant_size, |p| p.next_size(peak));
+    let size = size.max(waited_for).min(entry.policy.grant_max);
     (room > 0).then(|| size.min(room))
 }
 
@@ -118,19 +119,19 @@ mod tests {
     #[test]
     fn one_grant_is_kept_ahead_and_a_full_region_asks_for_nothing() {
         let e = entry(Policy::default());
-        assert_eq!(grant_want(&e, &pool(0, 0), 0, 0.0), Some(1_000_000));
-        assert_eq!(grant_want(&e, &pool(1_000_000, 1_000_000), 1_000_000, 0.0), None);
-        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0.0), Some(1_000_000));
+        assert_eq!(grant_want(&e, &pool(0, 0), 0, 0, 0.0), Some(1_000_000));
+        assert_eq!(grant_want(&e, &pool(1_000_000, 1_000_000), 1_000_000, 0, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 0.0), Some(1_000_000));
         // A day at a peak of 1,000 a second, twice over.
-        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 1_000.0), Some(172_800_000));
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 1_000.0), Some(172_800_000));
     }
 
     #[test]
     fn what_may_be_held_is_never_asked_beyond() {
         let e = entry(Policy { grant_size: 1_000, region_max_held: 1_500, ..Policy::default() });
-        assert_eq!(grant_want(&e, &pool(700, 1_000), 1_000, 0.0), Some(500));
-        assert_eq!(grant_want(&e, &pool(800, 1_000), 1_000, 0.0), None);
-        assert_eq!(grant_want(&e, &pool(0, 1_000), 1_500, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(700, 1_000), 1_000, 0, 0.0), Some(500));
+        assert_eq!(grant_want(&e, &pool(800, 1_000), 1_000, 0, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(0, 1_000), 1_500, 0, 0.0), None);
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod frame;
 pub mod http;
 pub mod ledger_of_ids;
 pub mod load;
+pub mod model;
 pub mod ports;
 pub mod postgres;
 pub mod process;

@@ -45,9 +45,12 @@ impl Authority {
     pub async fn message(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
         self.admit(caller, &message)?;
         let mut region = self.bound(caller, &message).await?;
-        let generation = self.continuity.standing().generation;
-        if message.words.promised > generation {
-            self.doubt(true, "a region promised a generation above ours", &message).await?;
+        if message.words.promised > self.continuity.standing().generation {
+            // Another process of this authority may have opened it.
+            self.continuity.refresh().await?;
+        }
+        if message.words.promised > self.continuity.standing().generation {
+            self.doubt(false, "a region promised a generation above ours", &message).await?;
         }
         if message.sender.epoch.is_some_and(|epoch| epoch > region.epoch) {
             self.doubt(true, "a region holds an epoch above the one that is known", &message).await?;

@@ -1,6 +1,7 @@
 //! What command lines mean, and which are refused as wrong usage.
 
 use super::*;
+use cadastre_core::roster::Limits;
 use clap::CommandFactory;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -20,8 +21,23 @@ fn the_definition_is_sound_and_no_verb_is_dev() {
 #[test]
 fn only_built_verbs_are_listed() {
     let built = [
-        "dev", "namespace", "region", "drain", "fence", "recover", "retire", "service", "operator", "ids", "headroom",
-        "grants", "origin", "status", "verify", "quarantine", "doctor",
+        "dev",
+        "namespace",
+        "region",
+        "drain",
+        "fence",
+        "recover",
+        "retire",
+        "service",
+        "operator",
+        "ids",
+        "headroom",
+        "grants",
+        "origin",
+        "status",
+        "verify",
+        "quarantine",
+        "doctor",
     ];
     let command = Cli::command();
     let listed: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
@@ -59,7 +75,11 @@ fn flags_that_were_not_given_change_nothing() {
     };
     assert!(sequence.sequence().unwrap().is_none());
     assert!(policy.patch().is_none());
-    assert!(LimitFlags::default().limits().is_none());
+    let limits = Limits { ids_per_second: Some(9), in_flight: Some(3), batch: 5 };
+    assert!(!LimitFlags::default().any());
+    assert_eq!(LimitFlags::default().over(limits), limits);
+    let none = LimitFlags { ids_per_second: Some(0), ..LimitFlags::default() };
+    assert_eq!(none.over(limits), Limits { ids_per_second: None, ..limits });
     let impossible = SequenceFlags { increment: Some(0), ..SequenceFlags::default() };
     assert_eq!(impossible.sequence().unwrap_err().code(), 2);
 }
@@ -72,7 +92,7 @@ fn services_bounds_and_shapes() {
         panic!("another verb");
     };
     assert_eq!(namespaces.iter().map(Name::as_str).collect::<Vec<_>>(), ["orders", "global", "x"]);
-    assert_eq!(limits.limits().unwrap().batch, 5);
+    assert_eq!(limits.over(Limits::default()).batch, 5);
     let Verb::Quarantine(QuarantineVerb::Lift(lift)) =
         verb("quarantine lift orders --bound eu=1_000 --bound us=2000 --old-store-stopped --reason gone")
     else {

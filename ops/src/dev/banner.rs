@@ -6,12 +6,15 @@ use super::file::DevFile;
 use super::{DEFAULT_DATA, NAMESPACES, REGIONS, SERVICE};
 
 /// How to run this command again, as it was run this time.
-pub fn command() -> &'static str {
+pub fn command() -> String {
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
     match (by_cargo, cfg!(debug_assertions)) {
-        (true, true) => "cargo run --",
-        (true, false) => "cargo run --release --",
-        (false, _) => "cadastre",
+        (true, true) => "cargo run --".to_owned(),
+        (true, false) => "cargo run --release --".to_owned(),
+        // Found on the PATH, or typed with its folder.
+        (false, _) => {
+            std::env::args().next().filter(|typed| typed.contains('/')).unwrap_or_else(|| "cadastre".to_owned())
+        }
     }
 }
 
@@ -38,7 +41,9 @@ pub fn text(file: &DevFile, data: &Path, took_seconds: f64, fresh: bool) -> Stri
             region.url, file.service_token
         ));
     }
-    lines.push("\nA thousand, what is left, and the page (it asks for a token once; this is the operator's):".to_owned());
+    lines.push(
+        "\nA thousand, what is left, and the page (it asks for a token once; this is the operator's):".to_owned(),
+    );
     lines.push(format!("  {command} ids orders --count 1000 --as ranges{flag}"));
     lines.push(format!("  {command} headroom{flag}"));
     lines.push(format!("  {}/   {}\n", file.authority.url, file.authority.operator_token));
@@ -46,7 +51,7 @@ pub fn text(file: &DevFile, data: &Path, took_seconds: f64, fresh: bool) -> Stri
     lines.push(format!(
         "Type `cut {last}` and Enter here to cut {last} off from the authority, `heal {last}` to end that."
     ));
-    lines.push(format!("See it all by itself in 20 s, in another terminal: {command} dev --demo"));
+    lines.push(format!("A demonstration of 20 s, in another terminal: {command} dev --demo"));
     lines.push("Stop: Ctrl-C. Everything goes on from here at the next start; `dev --reset` begins anew.".to_owned());
     lines.join("\n")
 }

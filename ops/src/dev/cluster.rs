@@ -36,6 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Cluster {
     /// Addresses and tokens.
     pub file: DevFile,
+    /// Whether this is the first start on its folder.
+    pub fresh: bool,
     authority: RunningAuthority,
     regions: Vec<Region>,
 }
@@ -55,15 +57,18 @@ impl Cluster {
         let mut addresses = ports::choose(base_port, REGIONS.len())?.into_iter();
         let mut next = || addresses.next().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
         progress.say("starting the authority");
-        let operator = setup::operator_token(&folder.path("operator-token"))?;
+        let known = DevFile::read(folder.root())?;
+        let operator = match &known {
+            Some(file) => Secret::new(file.authority.operator_token.clone()),
+            None => setup::operator_token(&folder.path("operator-token"))?,
+        };
         let authority = start_authority(folder, next(), &operator).await?;
         let api = Api::new(&authority.url(), Some(operator.clone()))?;
-        let known = DevFile::read(folder.root())?;
         let service_token = match &known {
             Some(file) => file.service_token.clone(),
             None => {
                 progress.say("creating namespaces, a service and regions");
-                setup::namespaces_and_service(&api).await?
+                setup::namespaces_and_service(&api).await.map_err(lost_token)?
             }
         };
         progress.say("starting the regions");
@@ -73,6 +78,7 @@ impl Cluster {
                 service_token,
                 regions: Vec::new(),
             },
+            fresh: known.is_none(),
             authority,
             regions: Vec::new(),
         };
@@ -167,6 +173,17 @@ impl Cluster {
 /// A refusal that no waiting ends.
 fn is_lasting(code: Option<Code>) -> bool {
     matches!(code, Some(Code::EpochFenced | Code::Frozen | Code::NotHome | Code::Exhausted))
+}
+
+/// Only the folder itself knows the operator's token.
+fn lost_token(error: CliError) -> CliError {
+    match error.refusal() {
+        Some(Code::Unauthenticated) => CliError::failed(
+            "the operator's token of this data is lost: dev.json and operator-token are gone",
+            "put one of them back, or begin anew with `cadastre dev --reset`",
+        ),
+        _ => error,
+    }
 }
 
 async fn start_authority(folder: &Folder, listen: SocketAddr, operator: &Secret) -> Result<RunningAuthority, CliError> {

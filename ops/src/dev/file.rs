@@ -77,7 +77,8 @@ impl DevFile {
     /// # Errors
     /// When the file system says no.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, CliError> {
-        let text = serde_json::to_string_pretty(self).map_err(|e| CliError::failed(e.to_string(), "a fault of ours"))?;
+        let text =
+            serde_json::to_string_pretty(self).map_err(|e| CliError::failed(e.to_string(), "a fault of ours"))?;
         write_private(&folder.join(NAME), &(text + "\n"))
     }
 }

@@ -10,7 +10,9 @@
 //! written to and never removed, so that a real daemon's folder is safe from `--reset`. Witnesses lie
 //! beside the data so that a copy of the one is not a copy of the other.
 
+use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use cadastre_core::ids::Name;
@@ -20,7 +22,10 @@ use super::file::{io, write_private};
 use crate::error::CliError;
 
 const MARKER: &str = "CADASTRE-DEV";
-const MARKER_TEXT: &str = "Made by `cadastre dev`; removed by `cadastre dev --reset`. For trying things out, not for production.\n";
+const MARKER_TEXT: &str =
+    "Made by `cadastre dev`; removed by `cadastre dev --reset`. For trying things out, not for production.\n";
+/// What a start leaves that was cut short at its very beginning.
+const HALF_A_MARKER: &str = "CADASTRE-DEV.new";
 const LOCK: &str = "LOCK";
 const AUTHORITY: &str = "authority";
 
@@ -29,7 +34,6 @@ const AUTHORITY: &str = "authority";
 pub struct Folder {
     data: DataDir,
     witness: PathBuf,
-    fresh: bool,
 }
 
 impl Folder {
@@ -46,36 +50,36 @@ impl Folder {
         if !may_be_ours(&witness)? {
             return Err(not_ours(&witness));
         }
-        let mut removed = false;
         if reset {
-            removed |= empty(data.root())?;
-            removed |= empty(&witness)?;
-            let (data, witness) = (data.root().display(), witness.display());
-            let nothing = "nothing was there to remove";
-            say(&if removed { format!("reset: removed the data in {data} and the witnesses in {witness}") } else { nothing.into() });
+            let removed = empty(data.root())? | empty(&witness)?;
+            say(&if removed {
+                let (data, witness) = (data.root().display(), witness.display());
+                format!("reset: removed the data in {data} and the witnesses in {witness}")
+            } else {
+                "reset: nothing was there to remove".to_owned()
+            });
         }
         let fresh = !data.path(MARKER).exists();
         if fresh && witness.join(MARKER).exists() {
             return Err(CliError::failed(
-                format!("{} is new, but its witnesses in {} are not: the data was lost or moved", path.display(), witness.display()),
+                format!(
+                    "{} is new, but its witnesses in {} are not: the data was lost or moved",
+                    path.display(),
+                    witness.display()
+                ),
                 "put the data back, or begin anew with `cadastre dev --reset`",
             ));
         }
-        std::fs::create_dir_all(&witness).map_err(|error| io(&witness, &error))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&witness).map_err(|error| io(&witness, &error))?;
         for folder in [data.root(), &witness] {
             write_private(&folder.join(MARKER), MARKER_TEXT)?;
         }
-        Ok(Self { data, witness, fresh })
+        Ok(Self { data, witness })
     }
 
     /// The data folder.
     pub fn root(&self) -> &Path {
         self.data.root()
-    }
-
-    /// Whether this is its first use.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh
     }
 
     /// A file in it.
@@ -106,7 +110,10 @@ fn may_be_ours(path: &Path) -> Result<bool, CliError> {
         return Ok(true);
     }
     match std::fs::read_dir(path) {
-        Ok(entries) => Ok(entries.flatten().all(|entry| entry.file_name() == LOCK)),
+        Ok(entries) => {
+            let ours = |entry: std::fs::DirEntry| entry.file_name() == LOCK || entry.file_name() == HALF_A_MARKER;
+            Ok(entries.flatten().all(ours))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
         Err(error) => Err(io(path, &error)),
     }
@@ -166,11 +173,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("c");
         let first = open(&path, false).unwrap();
-        assert!(first.is_fresh());
         let error = open(&path, false).unwrap_err().to_string();
         assert!(error.contains("--base-port 0") && error.contains(&std::process::id().to_string()), "{error}");
         drop(first);
-        assert!(!open(&path, false).unwrap().is_fresh());
+        open(&path, false).unwrap();
     }
 
     #[test]
@@ -184,7 +190,7 @@ mod tests {
         std::fs::write(&witness, "x").unwrap();
         drop(folder);
         let folder = open(&path, true).unwrap();
-        assert!(folder.is_fresh() && !data.exists() && !witness.exists());
+        assert!(!data.exists() && !witness.exists() && folder.path(MARKER).exists());
 
         let other = temp.path().join("precious");
         std::fs::create_dir(&other).unwrap();
@@ -203,6 +209,6 @@ mod tests {
         std::fs::remove_dir_all(&path).unwrap();
         let error = open(&path, false).unwrap_err().to_string();
         assert!(error.contains("--reset"), "{error}");
-        assert!(open(&path, true).unwrap().is_fresh());
+        open(&path, true).unwrap();
     }
 }

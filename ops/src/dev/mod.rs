@@ -48,7 +48,8 @@ const SERVICE: &str = "shop";
 /// # Errors
 /// Where a port or the folder cannot be used.
 pub async fn run(common: &Common, args: DevArgs) -> Result<Outcome, CliError> {
-    let stop = stop::on_signals().map_err(|error| CliError::failed(error.to_string(), "signals cannot be caught here"))?;
+    let stop =
+        stop::on_signals().map_err(|error| CliError::failed(error.to_string(), "signals cannot be caught here"))?;
     if args.demo {
         return demo::run(common, &args, &stop).await;
     }
@@ -72,7 +73,7 @@ pub async fn run(common: &Common, args: DevArgs) -> Result<Outcome, CliError> {
     if common.json {
         show::line(serde_json::to_string(&cluster.file).unwrap_or_default());
     } else {
-        show::line(banner::text(&cluster.file, &data, watch.seconds(), folder.is_fresh()));
+        show::line(banner::text(&cluster.file, &data, watch.seconds(), cluster.fresh));
     }
     for trouble in troubles {
         eprintln!("\ncadastre: {trouble}");

@@ -20,7 +20,8 @@ pub fn choose(base: u16, regions: usize) -> Result<Vec<SocketAddr>, CliError> {
     for index in 0..=regions {
         let above = u16::try_from(index).ok().and_then(|index| index.checked_mul(STEP));
         let port = if base == 0 { Some(0) } else { above.and_then(|above| base.checked_add(above)) };
-        let port = port.ok_or_else(|| CliError::usage(format!("--base-port {base}: no room for the regions above it")))?;
+        let port =
+            port.ok_or_else(|| CliError::usage(format!("--base-port {base}: no room for the regions above it")))?;
         addresses.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     }
     let busy = |address: &&SocketAddr| address.port() != 0 && TcpListener::bind(address).is_err();

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::show;
+
 /// A spinner with a line of text; silent where standard error is no terminal.
 pub struct Progress(ProgressBar);
 
@@ -21,6 +23,11 @@ impl Progress {
     /// Says what is under way.
     pub fn say(&self, text: &str) {
         self.0.set_message(text.to_owned());
+    }
+
+    /// Prints a line that stays.
+    pub fn line(&self, text: &str) {
+        self.0.suspend(|| show::line(text));
     }
 
     /// Takes the line away.

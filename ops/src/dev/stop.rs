@@ -1,4 +1,5 @@
-//! Ctrl-C and its like: the first one stops in order, the second one at once.
+//! Ctrl-C and SIGTERM: the first one stops in order, the second one at once. Absent on purpose: SIGHUP,
+//! which `nohup` must be able to keep away.
 
 use std::io;
 
@@ -8,13 +9,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// Triggered by the first SIGINT, SIGTERM or SIGHUP.
+/// Triggered by the first SIGINT or SIGTERM.
 ///
 /// # Errors
 /// When signals cannot be caught.
 pub fn on_signals() -> io::Result<Shutdown> {
-    let mut signals =
-        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let stop = Shutdown::new();
     let caught = stop.clone();
     tokio::spawn(async move {
@@ -27,10 +27,9 @@ pub fn on_signals() -> io::Result<Shutdown> {
     Ok(stop)
 }
 
-async fn next([interrupt, terminate, hangup]: &mut [Signal; 3]) {
+async fn next([interrupt, terminate]: &mut [Signal; 2]) {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
     }
 }

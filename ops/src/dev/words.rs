@@ -47,7 +47,10 @@ impl Word {
             (false, false) => format!("{region} is not cut off"),
             (true, false) => {
                 uplink.cut();
-                format!("{region} is cut off from the authority: it issues from what it holds (`{} status`)", super::banner::command())
+                format!(
+                    "{region} is cut off from the authority: it issues from what it holds (`{} status`)",
+                    super::banner::command()
+                )
             }
             (false, true) => {
                 uplink.heal();

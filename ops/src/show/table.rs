@@ -1,6 +1,7 @@
 //! Tables for people: no lines, a header, numbers to the right.
 //!
-//! Invariant: a table that goes to a file or a pipe is never wrapped, so `awk` and `grep` see whole rows.
+//! Invariant: a row is one line, however narrow the terminal, so that `awk`, `grep` and a mouse get whole
+//! cells.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Row, Table as Comfy, presets};
 
@@ -23,7 +24,7 @@ impl Table {
     /// An empty table; a column's name that begins with `>` is a column of numbers.
     pub fn new(columns: &[&str]) -> Self {
         let mut comfy = Comfy::new();
-        comfy.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        comfy.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         let aligns: Vec<Align> =
             columns.iter().map(|name| if name.starts_with('>') { Align::Right } else { Align::Left }).collect();
         let mut table = Self { comfy, aligns };
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(table.text("none yet"), "none yet");
         table.row(vec!["orders".into(), "1,000".into()]);
         table.row(vec!["x".into(), "7".into()]);
-        assert_eq!(table.text(""), "NAME      LEFT\norders   1,000\nx            7");
+        assert_eq!(table.text(""), "NAME     LEFT\norders  1,000\nx           7");
         assert_eq!(pairs(&[("a", "1".into()), ("long", "2".into())]), "a     1\nlong  2");
     }
 }

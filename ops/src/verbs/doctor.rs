@@ -160,7 +160,8 @@ async fn ready(findings: &mut Findings, what: &str, api: &Api) {
     }
     let status = answer.status();
     let body: Value = answer.json().await.unwrap_or_default();
-    let detail = body.get("detail").and_then(Value::as_str).map_or_else(|| format!("/readyz answers {status}"), str::to_owned);
+    let detail =
+        body.get("detail").and_then(Value::as_str).map_or_else(|| format!("/readyz answers {status}"), str::to_owned);
     findings.wrong(Grade::Bad, what, format!("not ready: {detail}"), "see the lines below, and its log");
 }
 
@@ -170,11 +171,14 @@ fn quarantines(findings: &mut Findings, answer: &Quarantines) {
         let cure = "set CADASTRE_WITNESS to a place in another failure domain";
         findings.wrong(Grade::Warning, what, &answer.continuity, cure);
     } else if answer.quarantines.is_empty() {
-        findings.good(what, format!("proved current: {}", answer.continuity));
+        findings.good(what, format!("proved current ({})", answer.continuity));
     }
     for quarantine in &answer.quarantines {
         let since = ago(now_ms().saturating_sub(quarantine.since) / 1_000);
-        let detail = format!("{} is in quarantine ({}), since {since}: {}", quarantine.scope, quarantine.state, quarantine.reason);
+        let detail = format!(
+            "{} is in quarantine ({}), since {since}: {}",
+            quarantine.scope, quarantine.state, quarantine.reason
+        );
         let cure = if quarantine.waiting_for.is_empty() {
             "wait for the regions to testify; `cadastre quarantine list` shows whom it waits for".to_owned()
         } else {
@@ -195,8 +199,7 @@ fn regions(findings: &mut Findings, regions: Vec<RegionView>) {
         let heard = region.last_heard_seconds;
         match (&region.waiting_for, heard) {
             (Some(waits), _) => {
-                let cure = "see `cadastre region list`; `cadastre recover` brings a drained or fenced one back";
-                findings.wrong(Grade::Warning, &what, format!("{state}, waits for {waits}"), cure);
+                findings.wrong(Grade::Warning, &what, format!("{state}, waits for {waits}"), state_cure(region));
             }
             (None, Some(silent)) if silent > SILENT_SECONDS => {
                 let detail = format!("{state}, silent for {}", duration(silent));
@@ -209,6 +212,15 @@ fn regions(findings: &mut Findings, regions: Vec<RegionView>) {
             let detail = format!("an agent's clock is {} to the authority's", offset(agent.clock_offset_ms));
             findings.wrong(Grade::Warning, &what, detail, "look at time synchronisation on both hosts");
         }
+    }
+}
+
+fn state_cure(region: &RegionView) -> String {
+    let name = &region.name;
+    match region.state {
+        RegionState::Registered => format!("start its agent with CADASTRE_REGION={name} and its token"),
+        RegionState::Draining | RegionState::Fenced => format!("`cadastre recover {name}` brings it back"),
+        RegionState::Active | RegionState::Retired => "wait for the heartbeats of the other regions".to_owned(),
     }
 }
 
@@ -228,7 +240,12 @@ fn agent_status(findings: &mut Findings, what: &str, status: &Status) {
     if status.uplink.state != "up" {
         let why = status.uplink.last_error.as_deref().unwrap_or("no reason given");
         let detail = format!("the way to the authority is {}: {why}", status.uplink.state);
-        findings.wrong(Grade::Bad, what, detail, "it goes on with what it holds; look at the network and the authority");
+        findings.wrong(
+            Grade::Bad,
+            what,
+            detail,
+            "it goes on with what it holds; look at the network and the authority",
+        );
     }
     if status.store.state != "ok" {
         let why = status.store.last_error.as_deref().unwrap_or("no reason given");
@@ -237,9 +254,15 @@ fn agent_status(findings: &mut Findings, what: &str, status: &Status) {
     }
     if matches!(status.continuity.as_str(), "unproven" | "went_back") || status.quarantined {
         let detail = format!("its store is {}, so it carves nothing", status.continuity);
-        findings.wrong(Grade::Bad, what, detail, "it is settled once the authority answers; see `cadastre quarantine list`");
+        findings.wrong(
+            Grade::Bad,
+            what,
+            detail,
+            "it is settled once the authority answers; see `cadastre quarantine list`",
+        );
     }
-    for namespace in &status.namespaces {
+    let issues = status.state.is_some_and(RegionState::may_issue);
+    for namespace in status.namespaces.iter().filter(|_| issues) {
         let short = namespace.runway_region_seconds.filter(|left| *left < SHORT_RUNWAY_SECONDS);
         if let Some(left) = short {
             let detail = format!("{} lasts {} more", namespace.namespace, duration(left));

@@ -28,7 +28,7 @@ pub async fn run(common: &Common, args: GrantsArgs) -> Result<Outcome, CliError>
         }
     }
     print(common, json!({"grants": grants, "next": null}), |_| {
-        let mut table = Table::new(&[">from", ">to", ">ids", "region", ">epoch", "granted", "state", "grant"]);
+        let mut table = Table::new(&[">from", ">to", ">ids", "region", ">epoch", "when", "state", "grant"]);
         for grant in &grants {
             table.row(vec![
                 digits(grant.lo),

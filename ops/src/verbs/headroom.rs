@@ -11,6 +11,9 @@ use crate::show;
 use crate::show::human::{ago, digits, moment, rate, runway};
 use crate::show::table::Table;
 
+/// An end that is further away is not worth a word: a thousand years.
+const FAR_MS: u64 = 1_000 * 365 * 86_400_000;
+
 pub async fn run(common: &Common) -> Result<Outcome, CliError> {
     let answer = connect::authority(common)?.get("/v1/headroom").await?;
     print(common, answer, |answer| {
@@ -29,10 +32,9 @@ pub async fn run(common: &Common) -> Result<Outcome, CliError> {
 }
 
 fn one(namespace: &NamespaceHeadroom) {
-    let ends = match namespace.space_ends_at {
-        None => String::new(),
-        Some(at) => format!(", at this rate used up {}", moment(at, now_ms())),
-    };
+    let now = now_ms();
+    let foreseeable = namespace.space_ends_at.filter(|at| at.saturating_sub(now) < FAR_MS);
+    let ends = foreseeable.map(|at| format!(", at this rate used up {}", moment(at, now))).unwrap_or_default();
     show::line(format!("{}: {} left{ends}", namespace.name, digits(namespace.space_left)));
     let (issued, burned) = (digits(namespace.issued_estimate), digits(namespace.burned));
     show::line(format!("  about {issued} issued, {burned} lost as gaps"));

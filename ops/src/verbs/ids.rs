@@ -10,10 +10,7 @@ use crate::error::{CliError, Outcome};
 use crate::show;
 
 pub async fn run(common: &Common, args: IdsArgs) -> Result<Outcome, CliError> {
-    let agents = connect::agents(common, args.agent.agent.as_deref(), args.agent.region.as_ref()).await?;
-    let Some(agent) = agents.first() else {
-        return Err(CliError::failed("no agent is known", "name one with --agent URL"));
-    };
+    let agent = connect::agent_for_ids(common, args.agent.agent.as_deref(), args.agent.region.as_ref()).await?;
     let request = IdsRequest { namespace: args.namespace, count: args.count, shape: args.shape.map(Into::into) };
     let answer = agent.api.post("/v1/ids", &request).await?;
     print(common, answer, |answer| {

@@ -75,7 +75,8 @@ async fn freeze(common: &Common, api: &Api, name: &Name, frozen: bool) -> Result
 }
 
 async fn delete(common: &Common, api: &Api, name: &Name, sure: Sure) -> Result<Outcome, CliError> {
-    let what = format!("{name} will be hidden and frozen. Its numbers stay used: creating {name} again goes on above them.");
+    let what =
+        format!("{name} will be hidden and frozen. Its numbers stay used: creating {name} again goes on above them.");
     confirm(&what, sure.yes)?;
     let answer = api.delete(&path(name)).await?;
     print(common, answer, |_| {

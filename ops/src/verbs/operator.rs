@@ -25,7 +25,7 @@ pub async fn run(common: &Common, verb: OperatorVerb) -> Result<Outcome, CliErro
         }
         OperatorVerb::Token { name } => {
             let answer = api.post(&format!("/v1/operators/{name}/tokens"), &Nothing {}).await?;
-            print_token(common, answer, &name.to_string())
+            print_token(common, answer, name.as_ref())
         }
         OperatorVerb::List => print(common, api.get("/v1/operators").await?, list),
     }

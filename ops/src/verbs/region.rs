@@ -47,7 +47,9 @@ impl Step {
     /// What will happen, before a person says yes.
     fn means(self, region: &Name, new_store: bool) -> String {
         match self {
-            Self::Drain => format!("{region} gets no new ranges and goes on issuing what it holds. `cadastre recover` ends it."),
+            Self::Drain => {
+                format!("{region} gets no new ranges and goes on issuing what it holds. `cadastre recover` ends it.")
+            }
             Self::Fence => format!(
                 "{region} loses its epoch: it stops issuing when it hears of it (a cut-off region goes on until then), and all \
                  that it holds is a gap for ever. `cadastre recover {region}` lets it begin anew."
@@ -93,7 +95,8 @@ fn created(answer: Value) -> Result<(), CliError> {
 
 fn list(answer: Value) -> Result<(), CliError> {
     let regions: Vec<RegionView> = typed(rows(answer, "regions"))?;
-    let mut table = Table::new(&["region", ">nr", "state", ">epoch", "heard", "agent", "version", ">clock", "waits for"]);
+    let mut table =
+        Table::new(&["region", ">nr", "state", ">epoch", "heard", "agent", "version", ">clock", "waits for"]);
     for region in regions {
         let heard = region.last_heard_seconds.map_or_else(|| "never".to_owned(), ago);
         let mut row = vec![

@@ -1,11 +1,12 @@
 //! `cadastre service`: who may ask agents for IDs.
 
+use cadastre_core::ids::Name;
 use cadastre_core::roster::Limits;
 use cadastre_protocol::admin::{NewService, Nothing, ServicePatch, ServiceView};
 use serde_json::Value;
 
 use super::{now_ms, print, print_token, rows, token_words};
-use crate::api::typed;
+use crate::api::{Api, typed};
 use crate::cli::{Common, ServiceVerb};
 use crate::connect;
 use crate::error::{CliError, Outcome};
@@ -17,18 +18,16 @@ pub async fn run(common: &Common, verb: ServiceVerb) -> Result<Outcome, CliError
     let api = connect::authority(common)?;
     match verb {
         ServiceVerb::Create { name, namespaces, limits } => {
-            let new = NewService { name, namespaces, limits: limits.limits().unwrap_or_default() };
+            let new = NewService { name, namespaces, limits: limits.over(Limits::default()) };
             print(common, api.post("/v1/services", &new).await?, one)
         }
         ServiceVerb::List => print(common, api.get("/v1/services").await?, list),
         ServiceVerb::Set { name, namespaces, limits } => {
-            let patch = ServicePatch {
-                namespaces: (!namespaces.is_empty()).then_some(namespaces),
-                limits: limits.limits(),
-            };
-            if patch.namespaces.is_none() && patch.limits.is_none() {
+            if namespaces.is_empty() && !limits.any() {
                 return Err(CliError::usage("nothing to set: give --namespace or a limit"));
             }
+            let limits = if limits.any() { Some(limits.over(present(&api, &name).await?)) } else { None };
+            let patch = ServicePatch { namespaces: (!namespaces.is_empty()).then_some(namespaces), limits };
             print(common, api.patch(&format!("/v1/services/{name}"), &patch).await?, one)
         }
         ServiceVerb::Token { name } => {
@@ -38,11 +37,21 @@ pub async fn run(common: &Common, verb: ServiceVerb) -> Result<Outcome, CliError
         ServiceVerb::Revoke { name, token_id } => {
             let answer = api.delete(&format!("/v1/services/{name}/tokens/{token_id}")).await?;
             print(common, answer, |_| {
-                show::line(format!("token {token_id} of {name} is revoked; a cut-off region learns of it when it is back"));
+                show::line(format!(
+                    "token {token_id} of {name} is revoked; a cut-off region learns of it when it is back"
+                ));
                 Ok(())
             })
         }
     }
+}
+
+/// The limits that a service has: the API takes all of them at once.
+async fn present(api: &Api, name: &Name) -> Result<Limits, CliError> {
+    let services: Vec<ServiceView> = typed(rows(api.get("/v1/services").await?, "services"))?;
+    let service = services.into_iter().find(|service| service.name == *name);
+    let missing = || CliError::failed(format!("there is no service {name}"), "see `cadastre service list`");
+    Ok(service.ok_or_else(missing)?.limits)
 }
 
 fn list(answer: Value) -> Result<(), CliError> {

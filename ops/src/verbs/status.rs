@@ -52,8 +52,13 @@ fn one(status: &Status) {
     show::line(format!("  uplink {} ({heard}){}", status.uplink.state, because(status.uplink.last_error.as_deref())));
     let clock = status.clock_offset_ms.map(|ms| format!(", clock {} to the authority's", offset(ms)));
     let store_error = because(status.store.last_error.as_deref());
-    show::line(format!("  store {}, {}{}{store_error}", status.store.state, status.continuity, clock.unwrap_or_default()));
-    let mut table = Table::new(&["namespace", ">ids/s", ">here", ">lasts", ">here and in region", ">lasts", "refill"]);
+    show::line(format!(
+        "  store {}, {}{}{store_error}",
+        status.store.state,
+        status.continuity,
+        clock.unwrap_or_default()
+    ));
+    let mut table = Table::new(&["namespace", ">ids/s", ">in agent", ">lasts", ">with region", ">lasts", "refill"]);
     for namespace in &status.namespaces {
         table.row(vec![
             namespace.namespace.to_string(),

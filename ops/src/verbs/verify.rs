@@ -1,5 +1,5 @@
-//! `cadastre verify`: every invariant over the ledgers. Ends with 1 when something is found, and also
-//! when a region could not be asked: what was not looked at is not known to be well.
+//! `cadastre verify`: every invariant over the ledgers. Ends with 1 when something is found. A region that
+//! could not be asked is told, and is no finding: what was not looked at is not known to be wrong.
 
 use cadastre_protocol::admin::{Nothing, Verdict};
 
@@ -16,11 +16,10 @@ pub async fn run(common: &Common) -> Result<Outcome, CliError> {
         show::json(&answer);
     }
     let verdict: Verdict = typed(answer)?;
-    let clean = verdict.ok && verdict.findings.is_empty() && verdict.unreachable.is_empty();
     if !common.json {
         people(&verdict);
     }
-    Ok(Outcome::found(!clean))
+    Ok(Outcome::found(!verdict.ok || !verdict.findings.is_empty()))
 }
 
 fn people(verdict: &Verdict) {
@@ -31,11 +30,16 @@ fn people(verdict: &Verdict) {
     }
     if !verdict.findings.is_empty() {
         show::line(format!("{} found in {looked}", verdict.findings.len()));
-        show::line("next: freeze the namespaces that are named, and keep the stores as they are until it is understood");
-    } else if verdict.ok {
+        show::line(
+            "next: freeze the namespaces that are named, and keep the stores as they are until it is understood",
+        );
+    } else if verdict.unreachable.is_empty() {
         show::line(format!("all is well: {looked}"));
+    } else {
+        show::line(format!("nothing is wrong in what could be looked at: {looked}"));
     }
     if !verdict.unreachable.is_empty() {
-        show::line(format!("could not be asked: {}; see `cadastre doctor`", verdict.unreachable.join(", ")));
+        show::line(format!("NOT looked at, because they do not answer: {}", verdict.unreachable.join(", ")));
+        show::line("next: `cadastre doctor`, then verify again");
     }
 }

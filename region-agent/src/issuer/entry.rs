@@ -75,6 +75,8 @@ pub struct Standing {
     pub peak: f64,
     /// Unissued ordinals in its segments.
     pub left: u64,
+    /// What waiting callers miss.
+    pub waited_for: u64,
 }
 
 /// See the module's documentation.
@@ -173,7 +175,7 @@ impl Entry {
         let left = self.cursor.left();
         let mut meter = self.meter();
         meter.waited_for = meter.waited_for.saturating_add(missing);
-        meter.dry = true;
+        meter.dry |= meter.last.is_some();
         let wanted = meter.want(settings, left, now_ms);
         drop(meter);
         (Missing { entry: self, missing }, wanted)
@@ -192,6 +194,8 @@ impl Entry {
         if waits {
             meter.refill = Refill::Wanted;
         }
+        drop(meter);
+        self.changed.notify_waiters();
         waits
     }
 
@@ -270,7 +274,8 @@ impl Entry {
     pub fn standing(&self, now_ms: u64) -> Standing {
         let left = self.cursor.left().total();
         let meter = self.meter();
-        Standing { rate: meter.window.rate_per_second(now_ms), peak: meter.window.peak_per_second(now_ms), left }
+        let (rate, peak) = (meter.window.rate_per_second(now_ms), meter.window.peak_per_second(now_ms));
+        Standing { rate, peak, left, waited_for: meter.waited_for }
     }
 
     /// What was issued since this was last asked.

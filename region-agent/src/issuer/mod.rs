@@ -151,8 +151,9 @@ impl Issuer {
         }
     }
 
-    /// The region holds nothing more: whether a grant is on its way.
-    fn above(&self, namespace: &Name) -> Outlook {
+    /// The region holds too little: whether a grant may be on its way.
+    #[must_use]
+    pub fn above(&self, namespace: &Name) -> Outlook {
         let refusals = self.refusals.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(refusal) = refusals.get(namespace) {
             let error = match refusal.code {
@@ -174,6 +175,11 @@ impl Issuer {
             Some(problem) => refusals.insert(namespace.clone(), problem),
             None => refusals.remove(namespace),
         };
+    }
+
+    /// The roster or the epoch changed: what was refused may be granted now.
+    pub fn forget_refusals(&self) {
+        self.refusals.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
@@ -263,6 +269,7 @@ impl Issuer {
     /// Something changed above: what waits is tried at once; of one namespace, or of all.
     pub fn kick(&self, namespace: Option<&Name>) {
         let waits = |e: &Arc<Entry>| namespace.is_none_or(|n| *n == e.namespace) && e.kick();
+        // Every one is kicked, so no short cut.
         if self.entries().iter().filter(|e| waits(e)).count() > 0 {
             self.ctx.refill_wake.notify_one();
         }
@@ -295,6 +302,7 @@ impl Issuer {
             sum.rate += one.rate;
             sum.peak += one.peak;
             sum.left = sum.left.saturating_add(one.left);
+            sum.waited_for = sum.waited_for.saturating_add(one.waited_for);
             if refill != "idle" {
                 *word = refill;
             }

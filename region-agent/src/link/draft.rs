@@ -215,13 +215,11 @@ impl Link {
             }
             let pool = pools.get(name).unwrap_or(&none);
             let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
-            let mut thick = pool.thick.clone();
-            let peak = own.peak.max(own.rate) + thick.rate_per_second(now_ms);
+            let peak = own.peak.max(own.rate) + pool.thick.rate_per_second(now_ms);
             let held = pool.totals.left.saturating_add(own.left);
-            if let Some(want) = sizing::grant_want(entry, pool, held, peak) {
+            if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for, peak) {
                 low.push((name.clone(), want, pool.totals.left));
             }
-            thick.record(now_ms, 0);
         }
         // The emptiest come first: one message may not hold them all.
         low.sort_by_key(|(_, _, left)| *left);

@@ -57,6 +57,8 @@ pub(super) struct Heard {
     pub ignored: Option<&'static str>,
     /// Whether roster, standing or marks have to be read again.
     pub changed: bool,
+    /// Whether the roster is another one: what was refused may be granted now.
+    pub roster_changed: bool,
     /// The epoch that everything below was burned for.
     pub burned_below: Option<Epoch>,
     /// What was burned in the store, by namespace.
@@ -104,7 +106,7 @@ impl Hearing {
         if standing.is_some_and(|s| s.epoch > theirs) {
             // The authority has forgotten an epoch. What it says of the roster is united all the same.
             let mut heard = Heard { ignored: Some("it is of an epoch that is over"), ..Heard::default() };
-            heard.changed = self.take_roster(tx).await?;
+            self.take_roster(tx, &mut heard).await?;
             return Ok(heard);
         }
         let mut heard = Heard::default();
@@ -134,7 +136,7 @@ impl Hearing {
             heard.mark = Some(mark);
         }
         self.stand(tx, standing, &mut heard).await?;
-        heard.changed |= self.take_roster(tx).await?;
+        self.take_roster(tx, &mut heard).await?;
         for id in &answer.confirmed {
             sql::acknowledge(tx, *id).await?;
         }
@@ -164,16 +166,17 @@ impl Hearing {
     }
 
     /// Unites the roster and keeps the marks, together: a mark that is sent says that its entries are held.
-    async fn take_roster(&self, tx: &mut Tx) -> Result<bool, AgentError> {
-        let mut changed = ledger::roster_unite(tx, &self.answer.roster).await?;
+    async fn take_roster(&self, tx: &mut Tx, heard: &mut Heard) -> Result<(), AgentError> {
+        heard.roster_changed = ledger::roster_unite(tx, &self.answer.roster).await?;
+        heard.changed |= heard.roster_changed;
         let seen = ledger::seen_marks(tx).await?;
         for ScopeMark { scope, mark } in &self.answer.marks {
             if seen.get(scope).is_none_or(|held| mark.is_above(held)) {
                 ledger::keep_mark(tx, scope, mark).await?;
-                changed = true;
+                heard.changed = true;
             }
         }
-        Ok(changed)
+        Ok(())
     }
 
     async fn grants(&self, tx: &mut Tx, promised: Generation, mark: Mark, heard: &mut Heard) -> Result<(), AgentError> {

@@ -78,6 +78,8 @@ struct Talk {
     established: bool,
     /// Whether the last message asked for grants.
     wanted: bool,
+    /// The last round did not come to its end: what it wrote was not shown to anybody.
+    broken: bool,
 }
 
 /// See the module's documentation.
@@ -101,9 +103,11 @@ impl Link {
     pub async fn run_once(&self) -> Pause {
         let mut talk = self.talk.lock().await;
         talk.wanted = false;
-        let result = self.round(&mut talk).await;
+        let broken = std::mem::replace(&mut talk.broken, true);
+        let result = self.round(&mut talk, broken).await;
+        talk.broken = false;
         let wanted = talk.wanted;
-        self.report();
+        self.report().await;
         let random = self.ctx.entropy.u64();
         match result {
             Ok(again) => {
@@ -126,11 +130,13 @@ impl Link {
         }
     }
 
-    async fn round(&self, talk: &mut Talk) -> Result<bool, AgentError> {
+    async fn round(&self, talk: &mut Talk, broken: bool) -> Result<bool, AgentError> {
         self.ctx.alive()?;
-        if self.ctx.continuity.standing().how == How::Suspect {
-            self.judge_witness().await?;
+        if broken || self.ctx.me.shared_store {
+            // Somebody else wrote to the store, or nobody was told what we wrote.
+            self.pool.recount().await?;
         }
+        self.look_again().await?;
         let message = match self.draft(talk).await {
             Err(AgentError::Moved) => {
                 self.ctx.continuity.refresh().await?;
@@ -150,6 +156,25 @@ impl Link {
             Err(error) => {
                 self.unanswered(talk, &error).await;
                 Err(AgentError::Store(format!("uplink: {error}")))
+            }
+        }
+    }
+
+    /// While the store is in doubt: another agent of it may have settled that.
+    async fn look_again(&self) -> Result<(), AgentError> {
+        if self.ctx.continuity.standing().how.is_open() {
+            return Ok(());
+        }
+        match self.ctx.continuity.refresh().await?.how {
+            How::Suspect => self.judge_witness().await,
+            How::WentBack => {
+                let lost = self.issuer.close_below(None);
+                self.burned(lost).await;
+                Ok(())
+            }
+            How::Initialised | How::Witnessed | How::Testified | How::Stated => {
+                self.issuer.kick(None);
+                Ok(())
             }
         }
     }
@@ -211,6 +236,12 @@ impl Link {
             result => result?,
         };
         talk.chain = Some(chain);
+        if let Some(why) = heard.ignored {
+            // Whoever says what is over is not the authority's word: it does not count as being heard either.
+            self.unanswered(talk, &UplinkError::Unreachable(format!("an answer was not taken: {why}"))).await;
+            self.publish(talk, heard).await?;
+            return Ok(false);
+        }
         for usage in std::mem::take(&mut talk.usage_sent) {
             talk.usage_told.insert(usage.namespace.clone(), usage);
         }
@@ -257,9 +288,6 @@ impl Link {
     /// After the commit: shows everybody what is new. True where another round is wanted at once.
     async fn publish(&self, talk: &mut Talk, heard: Heard) -> Result<bool, AgentError> {
         let region = &self.ctx.me.region;
-        if let Some(why) = heard.ignored {
-            tracing::warn!(%region, why, "an answer of the authority was not taken");
-        }
         if let Some(lifted) = &heard.lifted {
             let how = if heard.burned_below.is_some() { How::WentBack } else { How::Testified };
             tracing::info!(%region, generation = %lifted.mark.generation, "the store is confirmed");
@@ -276,8 +304,11 @@ impl Link {
             for (namespace, n) in &heard.burned {
                 meter::burned(region, namespace, *n);
             }
-            talk.held.clear();
             talk.usage_told.clear();
+        }
+        if heard.burned_below.is_some() || heard.roster_changed {
+            talk.held.clear();
+            self.issuer.forget_refusals();
         }
         for (namespace, why) in &heard.suspicious {
             meter::overlap(region, namespace);
@@ -395,9 +426,6 @@ impl Link {
     }
 
     async fn burned(&self, lost: BTreeMap<Name, u64>) {
-        if lost.is_empty() {
-            return;
-        }
         if let Err(error) = self.pool.count_burned(lost).await {
             tracing::warn!(%error, "what was burned could not be counted");
         }
@@ -418,7 +446,11 @@ impl Link {
         tracing::debug!(region = %self.ctx.me.region, %error, "a round with the authority failed");
     }
 
-    fn report(&self) {
+    async fn report(&self) {
+        let held = self.issuer.standings().into_iter().map(|(n, (s, _))| (n, s.left)).collect();
+        if let Err(error) = self.pool.note_in_hand(held).await {
+            tracing::debug!(%error, "what is in memory could not be noted");
+        }
         let health = self.ctx.health();
         let how = self.ctx.continuity.standing().how;
         let epoch = self.ctx.view().epoch().map_or(0, |e| e.0);

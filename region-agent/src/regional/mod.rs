@@ -5,6 +5,7 @@
 //! one at a time, so that one process is given rising ranges. Absent on purpose: waiting, retrying over
 //! time, and any knowledge of callers.
 
+mod count;
 pub mod unit;
 
 use std::collections::BTreeMap;
@@ -60,6 +61,7 @@ pub struct Regional {
     turns: Mutex<BTreeMap<Name, Arc<Turn<()>>>>,
     /// One transaction at a time that raises the scope: waiting here costs less than a conflict there.
     scope: Turn<()>,
+    in_hand: Mutex<BTreeMap<Name, (u64, u64)>>,
     pools: Mutex<BTreeMap<Name, Pool>>,
 }
 
@@ -67,7 +69,7 @@ impl Regional {
     /// A pool that knows nothing yet; [`Self::recount`] reads the store.
     #[must_use]
     pub fn new(ctx: Arc<Context>) -> Self {
-        Self { ctx, turns: Mutex::default(), scope: Turn::new(()), pools: Mutex::default() }
+        Self { ctx, turns: Mutex::default(), scope: Turn::new(()), in_hand: Mutex::default(), pools: Mutex::default() }
     }
 
     fn pools(&self) -> MutexGuard<'_, BTreeMap<Name, Pool>> {
@@ -97,13 +99,9 @@ impl Regional {
     /// Those of the store.
     pub async fn recount(&self) -> Result<(), AgentError> {
         let Some(epoch) = self.ctx.view().epoch() else { return Ok(()) };
-        let read = self.ctx.continuity.db().read("region_recount", move |tx| {
-            Box::pin(async move {
-                let totals = sql::totals(tx, epoch).await?;
-                Ok::<_, AgentError>((totals, sql::last_grants(tx).await?))
-            })
-        });
-        let (mut totals, last) = self.ctx.note_store(read.await)?;
+        let db = self.ctx.continuity.db();
+        let read = db.read("region_recount", move |tx| Box::pin(async move { Ok::<_, AgentError>(sql::totals(tx, epoch).await?) }));
+        let mut totals = self.ctx.note_store(read.await)?;
         let mut pools = self.pools();
         for (name, pool) in pools.iter_mut() {
             pool.totals = totals.remove(name).unwrap_or(Totals { left: 0, ..pool.totals });
@@ -111,11 +109,23 @@ impl Regional {
         for (name, totals) in totals {
             pools.insert(name, Pool { totals, ..Pool::default() });
         }
-        for (name, size) in last {
-            pools.entry(name).or_default().last_grant = size;
-        }
         for (name, pool) in pools.iter() {
             meter::region_left(&self.ctx.me.region, name, pool.totals.left);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::recount`], and how large the newest grants are: looks at every grant, so once at a start.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn count(&self) -> Result<(), AgentError> {
+        self.recount().await?;
+        let read = self.ctx.continuity.db().read("region_last_grants", |tx| {
+            Box::pin(async move { Ok::<_, AgentError>(sql::last_grants(tx).await?) })
+        });
+        for (name, size) in self.ctx.note_store(read.await)? {
+            self.pools().entry(name).or_default().last_grant = size;
         }
         Ok(())
     }
@@ -180,7 +190,7 @@ impl Regional {
             });
             self.ctx.note_store(work.await)
         };
-        let Outcome::Segment { segment, mark, replayed, left } = unit? else {
+        let Some(Outcome { segment, mark, replayed, left }) = unit? else {
             let text = "the chain token is not the one that this incarnation was given: two copies of one process are \
                         alive. Stop them and start anew with a fresh incarnation";
             return Err(problem(Code::EpochFenced, text));
@@ -240,28 +250,6 @@ impl Regional {
         pool.last_grant = size;
         drop(pools);
         meter::region_left(&self.ctx.me.region, namespace, left);
-    }
-
-    /// Counts ordinals that this process held and will not issue.
-    ///
-    /// # Errors
-    /// Those of the store: then they are a gap that is not counted.
-    pub async fn count_burned(&self, burned: BTreeMap<Name, u64>) -> Result<(), AgentError> {
-        let rows = burned.clone();
-        let work = self.ctx.continuity.db().write("region_count_burned", move |tx| {
-            let rows = rows.clone();
-            Box::pin(async move {
-                for (namespace, n) in &rows {
-                    sql::count(tx, namespace, 0, *n).await?;
-                }
-                Ok::<_, AgentError>(())
-            })
-        });
-        self.ctx.note_store(work.await)?;
-        for (namespace, n) in burned {
-            meter::burned(&self.ctx.me.region, &namespace, n);
-        }
-        Ok(())
     }
 
     /// A fresh token for a thick client's next request.

@@ -65,38 +65,34 @@ pub struct Terms {
     pub entropy: Arc<dyn Entropy>,
 }
 
-/// What one transaction came to.
+/// A segment, written now or before, and the mark that has to pass the gate first.
 #[derive(Clone, Debug)]
-pub enum Outcome {
-    /// A segment, written now or before, and the mark that has to pass the gate first.
-    Segment {
-        /// The segment.
-        segment: SegmentRow,
-        /// The store's newest mark.
-        mark: Mark,
-        /// Whether it was written by an earlier request.
-        replayed: bool,
-        /// What the namespace has left in the region.
-        left: u64,
-    },
-    /// The client presented a token that was not given to it: written down, and it gets nothing more.
-    Copied,
+pub struct Outcome {
+    /// The segment.
+    pub segment: SegmentRow,
+    /// The store's newest mark.
+    pub mark: Mark,
+    /// Whether it was written by an earlier request.
+    pub replayed: bool,
+    /// What the namespace has left in the region.
+    pub left: u64,
 }
 
-/// Runs the transaction.
+/// Runs the transaction. `None` where the client presented a token that was not given to it: that is written
+/// down, and it gets nothing more.
 ///
 /// # Errors
 /// [`AgentError`]; nothing was written then.
-pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Terms) -> Result<Outcome, AgentError> {
+pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Terms) -> Result<Option<Outcome>, AgentError> {
     let was = open_mark(tx, terms).await?;
     if let Some(thick) = thick
         && !holder(tx, order, thick, terms).await?
     {
-        return Ok(Outcome::Copied);
+        return Ok(None);
     }
     if let Some(segment) = known(tx, order, thick, terms).await? {
         let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
-        return Ok(Outcome::Segment { segment, mark: was, replayed: true, left });
+        return Ok(Some(Outcome { segment, mark: was, replayed: true, left }));
     }
     let row = RowId(terms.entropy.uuid_v4());
     let most = thick.map_or(u64::MAX, |t| t.most);
@@ -120,7 +116,7 @@ pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Term
     sql::count(tx, &order.namespace, carve.range.len(), 0).await?;
     let mark = raise(tx, &was, row, "carve", terms.now_ms).await?;
     let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
-    Ok(Outcome::Segment { segment, mark, replayed: false, left })
+    Ok(Some(Outcome { segment, mark, replayed: false, left }))
 }
 
 /// Raises the region's scope. Its bound is its seq: so a mark of a lost history lies above the base of

@@ -52,6 +52,9 @@ const REGION_TABLES: &[&str] = &[
     "CREATE TABLE holders (
         incarnation TEXT PRIMARY KEY, service TEXT NOT NULL, instance TEXT NOT NULL, chain TEXT NOT NULL,
         previous_chain TEXT NOT NULL, seen_at_ms BIGINT NOT NULL, ended BIGINT NOT NULL)",
+    "CREATE TABLE in_hand (
+        incarnation TEXT NOT NULL, namespace TEXT NOT NULL, ordinals BIGINT NOT NULL, at_ms BIGINT NOT NULL,
+        PRIMARY KEY (incarnation, namespace))",
     "CREATE TABLE issued (namespace TEXT PRIMARY KEY, carved BIGINT NOT NULL, burned BIGINT NOT NULL)",
 ];
 

@@ -232,3 +232,54 @@ pub async fn put_holder(tx: &mut Tx, was: Option<&HolderRow>, now: &HolderRow) -
 pub async fn forget_holders(tx: &mut Tx, before_ms: u64) -> Result<u64, DbError> {
     tx.execute("DELETE FROM holders WHERE seen_at_ms < $1 AND ended = 0", &[Value::int(before_ms)?]).await
 }
+
+/// Notes what a process of this region has unissued in memory: lost with it, if it stops without a word.
+///
+/// # Errors
+/// Those of the store.
+pub async fn put_in_hand(
+    tx: &mut Tx,
+    incarnation: Incarnation,
+    namespace: &Name,
+    ordinals: u64,
+    now_ms: u64,
+) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO in_hand (incarnation, namespace, ordinals, at_ms) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (incarnation, namespace) DO UPDATE SET ordinals = excluded.ordinals, at_ms = excluded.at_ms",
+        &[
+            incarnation.to_string().into(),
+            namespace.as_str().into(),
+            Value::int(ordinals)?,
+            Value::int(now_ms)?,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Forgets what a process had in memory: it has said itself what is lost.
+///
+/// # Errors
+/// Those of the store.
+pub async fn clear_in_hand(tx: &mut Tx, incarnation: Incarnation) -> Result<(), DbError> {
+    tx.execute("DELETE FROM in_hand WHERE incarnation = $1", &[incarnation.to_string().into()]).await?;
+    Ok(())
+}
+
+/// Takes what other processes had in memory when they were last heard of, before `before_ms`.
+///
+/// # Errors
+/// Those of the store.
+pub async fn take_in_hand(
+    tx: &mut Tx,
+    but: Incarnation,
+    before_ms: u64,
+) -> Result<Vec<(Name, u64)>, DbError> {
+    let args = [but.to_string().into(), Value::int(before_ms)?];
+    let rows = tx
+        .query("SELECT namespace, ordinals FROM in_hand WHERE incarnation <> $1 AND at_ms <= $2", &args)
+        .await?;
+    tx.execute("DELETE FROM in_hand WHERE incarnation <> $1 AND at_ms <= $2", &args).await?;
+    rows.iter().map(|row| Ok((parse(row, 0)?, row.uint(1)?))).collect()
+}

@@ -40,6 +40,8 @@ struct Server {
     down: bool,
     /// An image that is kept in step with the store, now and then: a standby, or a nightly backup.
     synced: Option<Image>,
+    /// A rule that is taken out of the SQL on its way in.
+    rewrite: Rewrite,
     /// A negative control: commits are acknowledged before they are durable.
     pub lose_unsynced: bool,
 }
@@ -90,6 +92,7 @@ impl Disk {
             life: 0,
             down: false,
             synced: None,
+            rewrite: None,
             lose_unsynced: false,
         };
         Self { sim: sim.clone(), server: Arc::new(Mutex::new(server)) }
@@ -119,6 +122,11 @@ impl Disk {
         server.committed = open(Some(image));
         server.working = open(Some(image));
         restart(&mut server, self.sim.now_ms());
+    }
+
+    /// Takes a rule out of the SQL on its way in.
+    pub fn rewrite(&self, from: &'static str, to: &'static str) {
+        self.server().rewrite = Some((from, to));
     }
 
     /// Restarts the server under living processes.
@@ -165,7 +173,7 @@ impl Disk {
     /// Runs a query outside any unit, for invariants.
     #[must_use]
     pub fn look(&self, sql: &'static str, args: &[Value]) -> Vec<Row> {
-        query(&self.server().committed, sql, args).expect("a query of the checker runs")
+        query(&self.server().committed, sql, args, None).expect("a query of the checker runs")
     }
 }
 
@@ -197,8 +205,17 @@ fn bind(statement: &mut rusqlite::CachedStatement<'_>, args: &[Value]) -> Result
     Ok(())
 }
 
-fn query(connection: &Connection, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
-    let mut statement = connection.prepare_cached(sql).map_err(sqlite)?;
+type Rewrite = Option<(&'static str, &'static str)>;
+
+fn rewritten(sql: &'static str, rewrite: Rewrite) -> std::borrow::Cow<'static, str> {
+    match rewrite {
+        Some((from, to)) if sql.contains(from) => sql.replace(from, to).into(),
+        _ => sql.into(),
+    }
+}
+
+fn query(connection: &Connection, sql: &'static str, args: &[Value], rewrite: Rewrite) -> Result<Vec<Row>, DbError> {
+    let mut statement = connection.prepare_cached(&rewritten(sql, rewrite)).map_err(sqlite)?;
     bind(&mut statement, args)?;
     let columns = statement.column_count();
     let mut rows = statement.raw_query();
@@ -218,8 +235,8 @@ fn query(connection: &Connection, sql: &'static str, args: &[Value]) -> Result<V
     Ok(found)
 }
 
-fn execute(connection: &Connection, sql: &'static str, args: &[Value]) -> Result<u64, DbError> {
-    let mut statement = connection.prepare_cached(sql).map_err(sqlite)?;
+fn execute(connection: &Connection, sql: &'static str, args: &[Value], rewrite: Rewrite) -> Result<u64, DbError> {
+    let mut statement = connection.prepare_cached(&rewritten(sql, rewrite)).map_err(sqlite)?;
     bind(&mut statement, args)?;
     let changed = statement.raw_execute().map_err(sqlite)?;
     Ok(u64::try_from(changed).unwrap_or(0))
@@ -326,7 +343,7 @@ impl EngineTx for SimTx {
         Lock { tx: self }.await?;
         let server = self.disk.server();
         self.alive(&server)?;
-        let changed = execute(&server.working, sql, args)?;
+        let changed = execute(&server.working, sql, args, server.rewrite)?;
         drop(server);
         self.writes.push((sql, args.to_vec()));
         Ok(changed)
@@ -337,7 +354,7 @@ impl EngineTx for SimTx {
         let server = self.disk.server();
         self.alive(&server)?;
         let connection = if self.holds_lock(&server) { &server.working } else { &server.committed };
-        query(connection, sql, args)
+        query(connection, sql, args, server.rewrite)
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), DbError> {
@@ -350,7 +367,7 @@ impl EngineTx for SimTx {
                 server.working.execute_batch("COMMIT").map_err(sqlite)?;
                 server.committed.execute_batch("BEGIN").map_err(sqlite)?;
                 for (sql, args) in &self.writes {
-                    execute(&server.committed, sql, args)?;
+                    execute(&server.committed, sql, args, server.rewrite)?;
                 }
                 server.committed.execute_batch("COMMIT").map_err(sqlite)?;
                 self.release(&mut server);

@@ -28,6 +28,8 @@ struct Inner {
     next: u64,
     tasks: BTreeMap<u64, Task>,
     timers: BTreeMap<(u64, u64), Waker>,
+    paused: std::collections::BTreeSet<ProcessId>,
+    held_back: Vec<u64>,
     polls: u64,
 }
 
@@ -69,8 +71,16 @@ impl Sim {
     /// A world at time 0 whose randomness follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let inner =
-            Inner { now_us: 0, random: seed, next: 0, tasks: BTreeMap::new(), timers: BTreeMap::new(), polls: 0 };
+        let inner = Inner {
+            now_us: 0,
+            random: seed,
+            next: 0,
+            tasks: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            paused: std::collections::BTreeSet::new(),
+            held_back: Vec::new(),
+            polls: 0,
+        };
         Self { inner: Arc::new(Mutex::new(inner)), ready: Arc::default() }
     }
 
@@ -138,11 +148,24 @@ impl Sim {
     pub fn kill(&self, process: ProcessId) {
         let dropped: Vec<Task> = {
             let mut inner = self.inner();
+            inner.paused.remove(&process);
             let ids: Vec<u64> = inner.tasks.iter().filter(|(_, t)| t.process == process).map(|(id, _)| *id).collect();
             ids.into_iter().filter_map(|id| inner.tasks.remove(&id)).collect()
         };
         // Dropped outside the lock: a future's drop may spawn or wake.
         drop(dropped);
+    }
+
+    /// Stops a process where it stands (SIGSTOP), or lets it go on.
+    pub fn pause(&self, process: ProcessId, on: bool) {
+        let mut inner = self.inner();
+        if on {
+            inner.paused.insert(process);
+        } else if inner.paused.remove(&process) {
+            let woken = std::mem::take(&mut inner.held_back);
+            drop(inner);
+            self.ready.lock().unwrap_or_else(PoisonError::into_inner).extend(woken);
+        }
     }
 
     /// How many tasks a process has.
@@ -210,6 +233,10 @@ impl Sim {
         let mut work = {
             let mut inner = self.inner();
             inner.polls += 1;
+            if inner.tasks.get(&id).is_some_and(|t| inner.paused.contains(&t.process)) {
+                inner.held_back.push(id);
+                return true;
+            }
             match inner.tasks.get_mut(&id).and_then(|t| t.work.take()) {
                 Some(work) => work,
                 None => return true,

@@ -10,7 +10,18 @@
 //! | [`exec`] | tasks, virtual time, one random source |
 //! | [`disk`] | the database engine: read committed, crashes, copies put back |
 //! | [`parts`] | clock, entropy, witness |
+//! | [`net`] | the wide area, with its faults |
+//! | [`ops`], [`operate`] | what can happen, and doing it |
+//! | [`run`] | a run from set-up to verdict, and shortening one that fails |
+//! | [`mutation`] | rules taken out, to see that it is found |
+//! | [`world`] | one installation, and everything that it ever exposed |
 
 pub mod disk;
 pub mod exec;
+pub mod mutation;
+pub mod net;
+pub mod operate;
+pub mod ops;
 pub mod parts;
+pub mod run;
+pub mod world;

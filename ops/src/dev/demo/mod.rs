@@ -27,7 +27,7 @@ use crate::api::{Api, typed};
 use crate::cli::{Common, DevArgs};
 use crate::error::{CliError, Outcome};
 use crate::show;
-use crate::show::human::{digits, duration};
+use crate::show::human::duration;
 use report::{CutReport, Report};
 use tally::{Shared, Tally};
 use traffic::Phase;
@@ -44,7 +44,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub async fn run(common: &Common, args: &DevArgs, stop: &Shutdown) -> Result<Outcome, CliError> {
     let temporary = match common.data {
         Some(_) => None,
-        None => Some(tempfile::tempdir().map_err(|error| CliError::failed(error.to_string(), "set TMPDIR to a place with room"))?),
+        None => Some(
+            tempfile::tempdir()
+                .map_err(|error| CliError::failed(error.to_string(), "set TMPDIR to a place with room"))?,
+        ),
     };
     let data = match (&common.data, &temporary) {
         (Some(data), _) => data.clone(),
@@ -54,30 +57,40 @@ pub async fn run(common: &Common, args: &DevArgs, stop: &Shutdown) -> Result<Out
     let folder = Folder::open(&data, args.reset, |text| eprintln!("{text}"))?;
     log::start(folder.root())?;
     let progress = Progress::start();
-    let acting = act(&folder, args, &progress, common.json);
-    let report = tokio::select! {
-        report = acting => report?,
-        () = stop.wait() => return Err(CliError::failed("stopped before the end", "run it again")),
-    };
+    let report = act(&folder, args, &progress, common.json, stop).await?;
     progress.end();
     if common.json {
         show::line(report.json().to_string());
     } else {
         show::line(report.text());
     }
-    if !report.is_good() && let Some(folder) = temporary {
+    if !report.is_good()
+        && let Some(folder) = temporary
+    {
         eprintln!("the cluster's data is kept in {}", folder.keep().display());
     }
     Ok(Outcome::found(!report.is_good()))
 }
 
-async fn act(folder: &Folder, args: &DevArgs, progress: &Progress, json: bool) -> Result<Report, CliError> {
+async fn act(
+    folder: &Folder,
+    args: &DevArgs,
+    progress: &Progress,
+    json: bool,
+    stop: &Shutdown,
+) -> Result<Report, CliError> {
     let cluster = Cluster::start(folder, args.base_port.unwrap_or(0), progress).await?;
-    let ready = cluster.until_issuing(progress).await?;
-    let report = if ready.is_empty() {
-        play(&cluster, args, progress, json).await
-    } else {
-        Err(CliError::failed(ready.join("\n"), format!("look into {}", folder.path(log::NAME).display())))
+    let playing = async {
+        let troubles = cluster.until_issuing(progress).await?;
+        if troubles.is_empty() {
+            play(&cluster, args, progress, json).await
+        } else {
+            Err(CliError::failed(troubles.join("\n"), format!("look into {}", folder.path(log::NAME).display())))
+        }
+    };
+    let report = tokio::select! {
+        report = playing => report,
+        () = stop.wait() => Err(CliError::failed("stopped before the end", "run it again")),
     };
     progress.say("stopping");
     cluster.shutdown().await;
@@ -96,7 +109,7 @@ async fn play(cluster: &Cluster, args: &DevArgs, progress: &Progress, json: bool
     let cut_region = setup::name(cut_region)?;
     let uplink = cluster.uplink(&cut_region).ok_or_else(|| fault("the region to be cut off is missing"))?;
     if !json {
-        show::line(format!(
+        progress.line(&format!(
             "Traffic in {} for {}; after {} {cut_region} is cut off from the authority, for {}.",
             REGIONS.join(" and "),
             duration(u64::from(args.seconds)),
@@ -106,15 +119,16 @@ async fn play(cluster: &Cluster, args: &DevArgs, progress: &Progress, json: bool
     }
     let phase = watch::Sender::new(Phase::Before);
     let shared = Shared::default();
-    let callers = traffic::start(&cluster.file, &shared, &phase)?;
+    let mut callers = traffic::start(&cluster.file, &shared, &phase)?;
     let scene = Scene { cluster, shared: &shared, progress, cut_region: &cut_region };
     scene.wait(before, "both regions issue").await;
     let cut = scene.cut(uplink, &phase, during, json).await?;
     scene.wait(after, "both regions issue again").await;
     phase.send_replace(Phase::Over);
     let mut tally = Tally::default();
-    for (region, caller) in callers {
-        tally.add(&region, caller.await.map_err(|error| fault(&error.to_string()))?);
+    while let Some(caller) = callers.join_next().await {
+        let (region, got) = caller.map_err(|error| fault(&error.to_string()))?;
+        tally.add(&region, got);
     }
     progress.say("comparing every ID with every other, and verifying the ledgers");
     let duplicates = tally.duplicates().await.map_err(|error| fault(&error.to_string()))?;
@@ -172,7 +186,7 @@ impl Scene<'_> {
         let api = self.agent()?;
         let say = |text: String| {
             if !json {
-                show::line(text);
+                self.progress.line(&text);
             }
         };
         uplink.cut();
@@ -203,7 +217,9 @@ impl Scene<'_> {
             }
         }
         match healed {
-            Some(after) => say(format!("  heal  after {cut_seconds:.1} s; the authority was heard again {after:.1} s later")),
+            Some(after) => {
+                say(format!("  heal  after {cut_seconds:.1} s; the authority was heard again {after:.1} s later"))
+            }
             None => say(format!("  heal  after {cut_seconds:.1} s; but the authority is still not heard")),
         }
         let region = region.clone();

@@ -90,10 +90,10 @@ impl Report {
             "problems": problems,
             "cut": {
                 "region": self.cut.region,
-                "seconds": self.cut.seconds,
+                "seconds": tenths(self.cut.seconds),
                 "runway_seconds_first": self.cut.runway_first,
                 "runway_seconds_last": self.cut.runway_last,
-                "healed_after_seconds": self.cut.healed,
+                "healed_after_seconds": self.cut.healed.map(tenths),
             },
             "refused": self.refused,
             "checked": self.verdict.checked,
@@ -111,7 +111,11 @@ impl Report {
             ("  issued", format!("{} IDs ({})", digits(total), by_region.join(", "))),
             (
                 "  during the cut",
-                format!("{} of {region}, {:.1} s without the authority", digits(self.issued_during_cut), self.cut.seconds),
+                format!(
+                    "{} of {region}, {:.1} s without the authority",
+                    digits(self.issued_during_cut),
+                    self.cut.seconds
+                ),
             ),
             ("  runway shown", self.runway()),
             ("  refused", self.refusals()),
@@ -127,8 +131,10 @@ impl Report {
             ),
         ]);
         let problems = self.problems();
-        let verdict = if problems.is_empty() {
+        let verdict = if problems.is_empty() && self.refused.is_empty() {
             "Verdict: good. Nothing was issued twice, and the cut stopped nobody.".to_owned()
+        } else if problems.is_empty() {
+            "Verdict: good. Nothing was issued twice.".to_owned()
         } else {
             format!("Verdict: NOT good.\n  {}", problems.join("\n  "))
         };
@@ -137,7 +143,9 @@ impl Report {
 
     fn runway(&self) -> String {
         match (self.cut.runway_first, self.cut.runway_last) {
-            (Some(first), Some(last)) => format!("{} as the cut began, {} as it ended", duration(first), duration(last)),
+            (Some(first), Some(last)) => {
+                format!("{} as the cut began, {} as it ended", duration(first), duration(last))
+            }
             _ => "none: no rate was known yet".to_owned(),
         }
     }
@@ -146,9 +154,15 @@ impl Report {
         if self.refused.is_empty() {
             return "0 requests".to_owned();
         }
-        let words: Vec<String> = self.refused.iter().map(|(code, times)| format!("{} {code}", digits(*times))).collect();
+        let words: Vec<String> =
+            self.refused.iter().map(|(code, times)| format!("{} {code}", digits(*times))).collect();
         words.join(", ")
     }
+}
+
+/// A tenth of a second is all that was measured.
+fn tenths(seconds: f64) -> f64 {
+    (seconds * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
@@ -159,12 +173,23 @@ mod tests {
 
     fn report(during_cut: u64, duplicates: u64, findings: Vec<Finding>) -> Report {
         let (eu, us) = (Name::new("eu").unwrap(), Name::new("us").unwrap());
-        let cut =
-            CutReport { region: us.clone(), seconds: 9.0, runway_first: Some(11_520), runway_last: Some(11_511), healed: Some(0.4) };
-        let mut tally = Tally { issued: BTreeMap::from([(eu, 1_000), (us.clone(), 900)]), ..Tally::default() };
+        let cut = CutReport {
+            region: us.clone(),
+            seconds: 9.0,
+            runway_first: Some(11_520),
+            runway_last: Some(11_511),
+            healed: Some(0.4),
+        };
+        let mut tally = Tally::default();
+        tally.issued = BTreeMap::from([(eu, 1_000), (us.clone(), 900)]);
         tally.during_cut.insert(us, during_cut);
         let checked = Checked { grants: 4, segments: 1_200, windows: 0 };
-        Report::new(&tally, cut, duplicates, Verdict { ok: findings.is_empty(), checked, findings, unreachable: vec![] })
+        Report::new(
+            &tally,
+            cut,
+            duplicates,
+            Verdict { ok: findings.is_empty(), checked, findings, unreachable: vec![] },
+        )
     }
 
     #[test]
@@ -176,7 +201,10 @@ mod tests {
         assert_eq!((&json["issued_during_cut"], &json["duplicates"]), (&json!(400), &json!(0)));
         assert_eq!((&json["overlaps"], &json["verdict"]), (&json!(0), &json!("ok")));
         let text = good.text();
-        assert!(text.contains("1,900 IDs (eu 1,000, us 900)") && text.contains("3 h 12 min as the cut began"), "{text}");
+        assert!(
+            text.contains("1,900 IDs (eu 1,000, us 900)") && text.contains("3 h 12 min as the cut began"),
+            "{text}"
+        );
         assert!(text.lines().count() < 12, "{text}");
     }
 

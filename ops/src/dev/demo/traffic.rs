@@ -9,7 +9,7 @@ use cadastre_core::ids::Name;
 use cadastre_protocol::ids::{IdsAnswer, IdsRequest};
 use cadastre_runtime::token::Secret;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::super::file::DevFile;
 use super::super::{NAMESPACES, setup};
@@ -39,17 +39,13 @@ pub enum Phase {
     Over,
 }
 
-/// Starts the callers of every region.
+/// Starts the callers of every region; dropped, they stop.
 ///
 /// # Errors
 /// When an address cannot be used.
-pub fn start(
-    file: &DevFile,
-    shared: &Shared,
-    phase: &watch::Sender<Phase>,
-) -> Result<Vec<(Name, JoinHandle<Got>)>, CliError> {
+pub fn start(file: &DevFile, shared: &Shared, phase: &watch::Sender<Phase>) -> Result<JoinSet<(Name, Got)>, CliError> {
     let namespaces: Vec<Name> = NAMESPACES.iter().map(|name| setup::name(name)).collect::<Result<_, _>>()?;
-    let mut callers = Vec::new();
+    let mut callers = JoinSet::new();
     for region in &file.regions {
         let api = Api::new(&region.url, Some(Secret::new(file.service_token.clone())))?;
         for number in 0..CALLERS {
@@ -60,7 +56,7 @@ pub fn start(
                 shared: shared.clone(),
                 phase: phase.subscribe(),
             };
-            callers.push((region.name.clone(), tokio::spawn(caller.run(number))));
+            callers.spawn(caller.run(number));
         }
     }
     Ok(callers)
@@ -75,7 +71,7 @@ struct Caller {
 }
 
 impl Caller {
-    async fn run(self, first: usize) -> Got {
+    async fn run(self, first: usize) -> (Name, Got) {
         let mut got = Got::default();
         // Callers begin at different places of the same turn.
         for turn in first.. {
@@ -101,7 +97,7 @@ impl Caller {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        got
+        (self.region, got)
     }
 
     async fn ask(&self, namespace: &Name, count: Option<u64>) -> Result<Vec<i64>, CliError> {

@@ -1,0 +1,1 @@
+//! Exhaustive checking at small bounds, with stateright.

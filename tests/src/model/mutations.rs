@@ -1,0 +1,1 @@
+//! Each rule taken out, and after how many walks that is found.

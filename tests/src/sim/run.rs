@@ -1,0 +1,303 @@
+//! A run: set up, operate, settle, judge. And what is done with one that fails.
+
+use std::sync::{Arc, Mutex};
+
+use cadastre_protocol::admin::RegionAction;
+use global_authority::service::Authority;
+
+use super::exec::Sim;
+use super::mutation::Mutation;
+use super::net::Link;
+use super::ops::{Kind, Op, Profile, operations};
+use super::operate::operate;
+use super::parts::{SimClock, SimWitness};
+use super::world::{AgentProcess, Region, RegionStore, SERVICE, World, lock};
+use crate::sim::disk::Disk;
+
+/// How long the world may take to heal at the end, in milliseconds of virtual time.
+const SETTLE_MS: u64 = 120_000;
+
+/// What a run came to.
+pub struct Outcome {
+    /// What is wrong, if anything is.
+    pub failure: Option<Failure>,
+    /// Virtual time.
+    pub virtual_ms: u64,
+    /// Ids exposed.
+    pub exposed: usize,
+    /// Messages sent.
+    pub messages: u64,
+    /// The timeline.
+    pub trace: Vec<String>,
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Failure {
+    /// An id was exposed twice.
+    Duplicate(String),
+    /// An invariant does not hold over the ledgers.
+    Invariant(String),
+    /// Everything is healed, and somebody is still not served.
+    Wedge(String),
+    /// The run could not be set up: a fault of the simulator.
+    Setup(String),
+}
+
+impl Failure {
+    /// Whether two failures are of one kind: what shortening keeps.
+    #[must_use]
+    pub fn like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run(seed: u64, steps: usize, mutation: Option<Mutation>) -> Outcome {
+    run_ops(seed, &operations(seed, steps), mutation)
+}
+
+/// Runs a list of operations under a seed's profile.
+#[must_use]
+pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
+    let profile = Profile::of(seed);
+    let sim = Sim::new(seed);
+    let mut world = World::new(&sim, profile.mode);
+    world.mutation = mutation;
+    world.say(format!("seed {seed}: {}", profile.describe()));
+    let failure = judge(&mut world, &profile, ops);
+    let trace = lock(&world.trace).clone();
+    Outcome {
+        failure,
+        virtual_ms: sim.now_ms(),
+        exposed: world.exposed_count(),
+        messages: world.net.messages(),
+        trace,
+    }
+}
+
+fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
+    if let Err(why) = set_up(world, profile) {
+        return Some(Failure::Setup(why));
+    }
+    for op in ops {
+        world.sim.reseed(op.seed);
+        match op.kind {
+            Kind::Run(ms) => world.sim.run_for_ms(ms),
+            kind => operate(world, kind),
+        }
+        if let Some(duplicate) = world.duplicate() {
+            return Some(Failure::Duplicate(duplicate));
+        }
+    }
+    settle(world)
+}
+
+/// Drives one piece of work to its end.
+pub fn finish<T: Send + 'static>(
+    world: &World,
+    ms: u64,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let cell: Arc<Mutex<Option<T>>> = Arc::default();
+    let (process, cell2) = (world.sim.process(), Arc::clone(&cell));
+    world.sim.spawn(process, async move {
+        let done = work.await;
+        *lock(&cell2) = Some(done);
+    });
+    world.sim.run_until(ms, || lock(&cell).is_some());
+    world.sim.kill(process);
+    let done = lock(&cell).take();
+    done
+}
+
+fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {
+    world.start_authority(0, 0);
+    let found = world.sim.clone();
+    if !found.run_until(10_000, || world.operator().is_some()) {
+        return Err("no authority".to_owned());
+    }
+    let authority = world.operator().ok_or("no authority")?;
+    let made = finish(world, 20_000, define(authority));
+    made.ok_or("the definitions took too long")?.map_err(|e| e.to_string())?;
+    for name in ["eu", "us"] {
+        add_region(world, name, profile.region_witness)?;
+    }
+    world.start_agent(0, 0, 0);
+    world.sim.run_for_ms(3_000);
+    world.start_agent(1, 0, 0);
+    world.sim.run_for_ms(8_000);
+    // Without a witness every start of an authority waits for all regions: they are there by now.
+    world.start_authority(1, 0);
+    world.sim.run_for_ms(10_000);
+    Ok(())
+}
+
+async fn define(authority: Arc<Authority>) -> Result<(), global_authority::service::ServiceError> {
+    let policy = serde_json::json!({
+        "grant_size": "60", "grant_max": "300", "segment_min": "4", "segment_max": "20",
+        "target_seconds": 20, "buffer_seconds": 4, "grant_target_seconds": 40
+    });
+    let orders = serde_json::json!({"name": "orders", "policy": policy});
+    let small = serde_json::json!({"name": "small", "policy": policy,
+        "sequence": {"increment": "-3", "start": "40000", "min": "-40000", "max": "40000"}});
+    for body in [orders, small] {
+        let new = serde_json::from_value(body).expect("a namespace");
+        authority.new_namespace("simulator", new).await?;
+    }
+    let service = serde_json::json!({"name": SERVICE, "namespaces": ["orders", "small"]});
+    authority.new_service("simulator", serde_json::from_value(service).expect("a service")).await?;
+    Ok(())
+}
+
+/// Registers a region and gives it a store, a witness and an agent that does not run yet.
+///
+/// # Errors
+/// In words.
+pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), String> {
+    let authority = world.operator().ok_or("no authority")?;
+    let region = cadastre_core::ids::Name::new(name).map_err(|e| e.to_string())?;
+    let made = finish(world, 10_000, async move { authority.new_region("simulator", region).await });
+    let made = made.ok_or("registering took too long")?.map_err(|e| e.to_string())?;
+    let sim = world.sim.clone();
+    let store = RegionStore {
+        disk: Disk::new(&sim, name, None),
+        witness: SimWitness::new(&sim),
+        backups: vec![],
+    };
+    let agent = || AgentProcess {
+        process: sim.process(),
+        agent: Arc::default(),
+        clock: SimClock::new(&sim),
+        store: 0,
+        alive: false,
+    };
+    world.regions.push(Region {
+        name: name.to_owned(),
+        token: made.token,
+        stores: vec![store],
+        agents: vec![agent(), agent()],
+        witnessed,
+        retired: false,
+    });
+    world.apply_mutation();
+    Ok(())
+}
+
+/// Everything is healed and started; then everybody must be served, and the ledgers must hold together.
+fn settle(world: &mut World) -> Option<Failure> {
+    world.say("healing everything");
+    heal(world);
+    let before: Vec<usize> = (0..world.regions.len()).map(|r| world.exposed_by(&world.regions[r].name)).collect();
+    let sim = world.sim.clone();
+    let mut waited = 0;
+    loop {
+        sim.run_for_ms(2_000);
+        waited += 2_000;
+        if let Some(duplicate) = world.duplicate() {
+            return Some(Failure::Duplicate(duplicate));
+        }
+        let starved: Vec<String> = (0..world.regions.len())
+            .filter(|r| !world.regions[*r].retired)
+            .filter(|r| world.exposed_by(&world.regions[*r].name) < before[*r] + 60)
+            .map(|r| world.regions[r].name.clone())
+            .collect();
+        if starved.is_empty() {
+            break;
+        }
+        if waited >= SETTLE_MS {
+            let open = world.operator().map(|a| a.how().as_str());
+            return Some(Failure::Wedge(format!("{} not served; the authority is {open:?}", starved.join(", "))));
+        }
+    }
+    let authority = world.operator()?;
+    match finish(world, 20_000, async move { authority.verify().await }) {
+        Some(Ok(verdict)) if verdict.ok => None,
+        Some(Ok(verdict)) => Some(Failure::Invariant(format!("{:?}", verdict.findings))),
+        Some(Err(error)) => Some(Failure::Wedge(format!("verify: {error}"))),
+        None => Some(Failure::Wedge("verify took too long".to_owned())),
+    }
+}
+
+fn heal(world: &mut World) {
+    world.witness.set_down(false);
+    for n in 0..world.authorities.len() {
+        world.authorities[n].clock.set_offset_ms(0);
+        let current = world.current;
+        world.start_authority(n, current);
+    }
+    world.stores[world.current].disk.set_down(false);
+    for r in 0..world.regions.len() {
+        let name = world.regions[r].name.clone();
+        world.net.set(&name, Link::default());
+        for agent in 0..world.regions[r].agents.len() {
+            world.stop_agent(r, agent);
+            world.regions[r].agents[agent].clock.set_offset_ms(0);
+        }
+        for store in &world.regions[r].stores {
+            store.disk.set_down(false);
+            store.witness.set_down(false);
+        }
+        if !world.regions[r].retired {
+            world.start_agent(r, 0, 0);
+        }
+    }
+    world.sim.run_for_ms(4_000);
+    recover_all(world);
+}
+
+/// Fenced and drained regions are brought back; a frozen or deleted namespace is made live.
+fn recover_all(world: &mut World) {
+    for _ in 0..10 {
+        let Some(authority) = world.operator().filter(|a| a.is_open()) else {
+            world.sim.run_for_ms(3_000);
+            continue;
+        };
+        let names: Vec<_> = world.regions.iter().filter(|r| !r.retired).map(|r| r.name.clone()).collect();
+        let done = finish(world, 20_000, async move {
+            for name in names {
+                let name = cadastre_core::ids::Name::new(name).expect("a name");
+                let _ = authority.recover(&name, &RegionAction::default(), "simulator").await;
+            }
+            for body in [serde_json::json!({"name": "orders"}), serde_json::json!({"name": "small"})] {
+                let _ = authority.new_namespace("simulator", serde_json::from_value(body).expect("a namespace")).await;
+            }
+            for name in ["orders", "small"] {
+                let patch = serde_json::from_value(serde_json::json!({"frozen": false})).expect("a patch");
+                let name = cadastre_core::ids::Name::new(name).expect("a name");
+                authority.patch_namespace("simulator", &name, patch).await?;
+            }
+            Ok::<_, global_authority::service::ServiceError>(())
+        });
+        if matches!(done, Some(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Leaves out operations as long as the run still fails in the same way.
+#[must_use]
+pub fn shorten(seed: u64, ops: Vec<Op>, failure: &Failure, mutation: Option<Mutation>) -> Vec<Op> {
+    let mut ops = ops;
+    let mut size = ops.len().div_ceil(2);
+    while size >= 1 {
+        let mut at = 0;
+        let mut changed = false;
+        while at < ops.len() {
+            let mut fewer = ops.clone();
+            fewer.drain(at..(at + size).min(fewer.len()));
+            if run_ops(seed, &fewer, mutation).failure.is_some_and(|f| f.like(failure)) {
+                ops = fewer;
+                changed = true;
+            } else {
+                at += size;
+            }
+        }
+        if size == 1 && !changed {
+            break;
+        }
+        size = (size / 2).max(1);
+    }
+    ops
+}

@@ -1,0 +1,397 @@
+//! One simulated installation: authorities, regions, their agents and callers, and everything that
+//! was ever exposed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cadastre_core::continuity::WitnessMode;
+use cadastre_core::ids::Name;
+use cadastre_ledger::continuity::Parts;
+use cadastre_runtime::db;
+use global_authority::service::{Authority, Settings, Spawn};
+use region_agent::agent::{Agent, Setup};
+use region_agent::context::Times;
+
+use super::disk::{Disk, Image};
+use super::exec::{ProcessId, Sim};
+use super::net::{Net, SimUplink};
+use super::parts::{SimClock, SimEntropy, SimWitness};
+
+/// The first operator's token.
+pub const TOKEN: &str = "cad_op_0000000000000000000000000000000000000000000000000000000000000000";
+/// The service whose ids are asked for.
+pub const SERVICE: &str = "shop";
+
+/// Everything that was ever exposed, and the first duplicate.
+#[derive(Default)]
+pub struct Exposed {
+    ids: BTreeMap<(String, i64), (String, u64)>,
+    /// The first id that was exposed twice, in words.
+    pub duplicate: Option<String>,
+}
+
+/// One line per thing that happened, for people.
+pub type Trace = Arc<Mutex<Vec<String>>>;
+
+/// An authority process.
+pub struct AuthorityProcess {
+    /// Its tasks.
+    pub process: ProcessId,
+    /// Its clock.
+    pub clock: SimClock,
+    /// Which store it is connected to.
+    pub store: usize,
+    /// Whether it runs.
+    pub alive: bool,
+}
+
+/// An authority's store: the present one, or an old primary that somebody still points at.
+pub struct Store {
+    /// Its database.
+    pub disk: Disk,
+    /// Copies that were taken.
+    pub backups: Vec<Image>,
+}
+
+/// One agent of a region.
+pub struct AgentProcess {
+    /// Its tasks.
+    pub process: ProcessId,
+    /// Where it is; set once it has opened.
+    pub agent: Arc<Mutex<Option<Arc<Agent>>>>,
+    /// Its clock.
+    pub clock: SimClock,
+    /// Which of the region's stores it is on.
+    pub store: usize,
+    /// Whether it runs.
+    pub alive: bool,
+}
+
+/// A store of a region, with its witness.
+pub struct RegionStore {
+    /// Its database.
+    pub disk: Disk,
+    /// Its witness.
+    pub witness: SimWitness,
+    /// Copies that were taken.
+    pub backups: Vec<Image>,
+}
+
+/// One region.
+pub struct Region {
+    /// Its name.
+    pub name: String,
+    /// Its token.
+    pub token: String,
+    /// Its stores: the second one is a clone.
+    pub stores: Vec<RegionStore>,
+    /// Its agents.
+    pub agents: Vec<AgentProcess>,
+    /// Whether it has a witness of its own.
+    pub witnessed: bool,
+    /// Whether an operator ended it.
+    pub retired: bool,
+}
+
+/// See the module's documentation.
+pub struct World {
+    /// Time, tasks, randomness.
+    pub sim: Sim,
+    /// The wide area.
+    pub net: Net,
+    /// What every authority goes by.
+    pub mode: WitnessMode,
+    /// The authority's witness.
+    pub witness: SimWitness,
+    /// Its stores.
+    pub stores: Vec<Store>,
+    /// The store that is the right one now.
+    pub current: usize,
+    /// Its processes.
+    pub authorities: Vec<AuthorityProcess>,
+    /// Regions.
+    pub regions: Vec<Region>,
+    /// What was exposed.
+    pub exposed: Arc<Mutex<Exposed>>,
+    /// What happened.
+    pub trace: Trace,
+    /// A copy of the witness.
+    pub witness_backup: Option<cadastre_ledger::witness::Marks>,
+    /// The rule that is taken out.
+    pub mutation: Option<super::mutation::Mutation>,
+}
+
+/// A lock that outlives a panic.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    /// An empty world: one authority store, two authority processes that do not run yet.
+    #[must_use]
+    pub fn new(sim: &Sim, mode: WitnessMode) -> Self {
+        let disk = Disk::new(sim, "authority", None);
+        let authorities = (0..2)
+            .map(|_| AuthorityProcess { process: sim.process(), clock: SimClock::new(sim), store: 0, alive: false })
+            .collect();
+        Self {
+            sim: sim.clone(),
+            net: Net::new(sim),
+            mode,
+            witness: SimWitness::new(sim),
+            stores: vec![Store { disk, backups: vec![] }],
+            current: 0,
+            authorities,
+            regions: vec![],
+            exposed: Arc::default(),
+            trace: Arc::default(),
+            witness_backup: None,
+            mutation: None,
+        }
+    }
+
+    /// Takes the rule out of every store that there is now.
+    pub fn apply_mutation(&self) {
+        if let Some(super::mutation::Mutation::Sql { from, to, .. }) = self.mutation {
+            let regions = self.regions.iter().flat_map(|r| r.stores.iter().map(|s| &s.disk));
+            for disk in self.stores.iter().map(|s| &s.disk).chain(regions) {
+                disk.rewrite(from, to);
+            }
+        }
+    }
+
+    /// Adds a line to the timeline.
+    pub fn say(&self, line: impl Into<String>) {
+        say(&self.sim, &self.trace, line);
+    }
+
+    /// Starts an authority process on a store.
+    pub fn start_authority(&mut self, n: usize, store: usize) {
+        self.stop_authority(n);
+        let process = self.sim.process();
+        let key = n as u64;
+        let clock = self.authorities[n].clock.clone();
+        self.authorities[n] = AuthorityProcess { process, clock: clock.clone(), store, alive: true };
+        self.say(format!("authority {n} starts on store {store}"));
+        let parts = Parts {
+            db: self.stores[store].disk.door(),
+            witness: (self.mode != WitnessMode::None).then(|| Arc::new(self.witness.clone()) as Arc<_>),
+            mode: self.mode,
+            role: "authority".to_owned(),
+            clock: Arc::new(clock),
+            entropy: Arc::new(SimEntropy(self.sim.clone())),
+        };
+        let (sim, net, trace) = (self.sim.clone(), self.net.clone(), Arc::clone(&self.trace));
+        self.sim.spawn(process, async move {
+            let authority = open_authority(&sim, process, parts, &trace, n).await;
+            net.serve(key, process, Arc::clone(&authority));
+            let mut said = None;
+            loop {
+                sim.sleep_ms(1_000).await;
+                let _ = authority.settle().await;
+                let how = authority.how();
+                if said != Some(how) {
+                    say(&sim, &trace, format!("authority {n} is {}", how.as_str()));
+                    said = Some(how);
+                }
+            }
+        });
+    }
+
+    /// Kills an authority process.
+    pub fn stop_authority(&mut self, n: usize) {
+        if self.authorities[n].alive {
+            self.say(format!("authority {n} is killed"));
+        }
+        self.authorities[n].alive = false;
+        self.net.stop(n as u64);
+        self.sim.kill(self.authorities[n].process);
+    }
+
+    /// Starts an agent of a region on one of its stores.
+    pub fn start_agent(&mut self, r: usize, n: usize, store: usize) {
+        self.stop_agent(r, n);
+        let process = self.sim.process();
+        let cell: Arc<Mutex<Option<Arc<Agent>>>> = Arc::default();
+        let region = &self.regions[r];
+        let clock = region.agents[n].clock.clone();
+        let (name, token) = (region.name.clone(), region.token.clone());
+        let witness = region.witnessed.then(|| Arc::new(region.stores[store].witness.clone()) as Arc<_>);
+        let parts = Parts {
+            db: region.stores[store].disk.door(),
+            mode: if region.witnessed { WitnessMode::Required } else { WitnessMode::None },
+            witness,
+            role: format!("region/{name}"),
+            clock: Arc::new(clock.clone()),
+            entropy: Arc::new(SimEntropy(self.sim.clone())),
+        };
+        self.say(format!("agent {name}.{n} starts on its store {store}"));
+        let uplink = SimUplink { net: self.net.clone(), region: name.clone(), token, process };
+        self.regions[r].agents[n] = AgentProcess { process, agent: Arc::clone(&cell), clock, store, alive: true };
+        let (sim, trace, exposed) = (self.sim.clone(), Arc::clone(&self.trace), Arc::clone(&self.exposed));
+        self.sim.spawn(process, async move {
+            let setup = Setup {
+                region: Name::new(name.clone()).expect("a name"),
+                url: None,
+                times: Times::default(),
+            };
+            let uplink: Arc<SimUplink> = Arc::new(uplink);
+            let agent = loop {
+                match Agent::open(parts.clone(), setup.clone(), uplink.clone()).await {
+                    Ok(agent) => break Arc::new(agent),
+                    Err(error) => {
+                        say(&sim, &trace, format!("agent {name}.{n} cannot open: {error}"));
+                        sim.sleep_ms(2_000).await;
+                    }
+                }
+            };
+            *lock(&cell) = Some(Arc::clone(&agent));
+            run_agent(&sim, process, &agent);
+            for namespace in ["orders", "small"] {
+                let call = Caller {
+                    sim: sim.clone(),
+                    agent: Arc::clone(&agent),
+                    region: format!("{name}.{n}"),
+                    namespace: Name::new(namespace).expect("a name"),
+                    exposed: Arc::clone(&exposed),
+                    trace: Arc::clone(&trace),
+                };
+                sim.spawn(process, call.run());
+            }
+        });
+    }
+
+    /// Kills an agent.
+    pub fn stop_agent(&mut self, r: usize, n: usize) {
+        let agent = &mut self.regions[r].agents[n];
+        let was = agent.alive;
+        agent.alive = false;
+        *lock(&agent.agent) = None;
+        self.sim.kill(agent.process);
+        if was {
+            self.say(format!("agent {}.{n} is killed", self.regions[r].name));
+        }
+    }
+
+    /// An authority that serves and is open, to operate through.
+    #[must_use]
+    pub fn operator(&self) -> Option<Arc<Authority>> {
+        let on_current = self.authorities.iter().enumerate().filter(|(_, a)| a.alive && a.store == self.current);
+        on_current.filter_map(|(n, _)| self.net.authority(n as u64)).next()
+    }
+
+    /// The first duplicate, if there is one.
+    #[must_use]
+    pub fn duplicate(&self) -> Option<String> {
+        lock(&self.exposed).duplicate.clone()
+    }
+
+    /// How many ids were exposed.
+    #[must_use]
+    pub fn exposed_count(&self) -> usize {
+        lock(&self.exposed).ids.len()
+    }
+
+    /// How many ids of a region were exposed.
+    #[must_use]
+    pub fn exposed_by(&self, region: &str) -> usize {
+        lock(&self.exposed).ids.values().filter(|(who, _)| who.starts_with(region)).count()
+    }
+}
+
+/// Adds a line to a timeline.
+pub fn say(sim: &Sim, trace: &Trace, line: impl Into<String>) {
+    let at = sim.now_ms();
+    lock(trace).push(format!("{:>7}.{:03} s  {}", at / 1_000, at % 1_000, line.into()));
+}
+
+async fn open_authority(sim: &Sim, process: ProcessId, parts: Parts, trace: &Trace, n: usize) -> Arc<Authority> {
+    loop {
+        let sim2 = sim.clone();
+        let spawn: Spawn = Arc::new(move |work| sim2.spawn(process, work));
+        let opened = match db::migrate(&parts.db, global_authority::sql::MIGRATIONS).await {
+            Ok(()) => Authority::open(parts.clone(), Settings::default(), spawn, Some(TOKEN)).await,
+            Err(error) => Err(error.into()),
+        };
+        match opened {
+            Ok(authority) => return authority,
+            Err(error) => {
+                say(sim, trace, format!("authority {n} cannot open: {error}"));
+                sim.sleep_ms(2_000).await;
+            }
+        }
+    }
+}
+
+/// The shipped loops, on virtual time.
+fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
+    let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
+    sim.spawn(process, async move {
+        loop {
+            let pause = agent2.link.run_once().await;
+            sim2.sleep_ms(pause.ms.max(1)).await;
+        }
+    });
+    let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
+    sim.spawn(process, async move {
+        loop {
+            for entry in agent2.issuer.due() {
+                let agent = Arc::clone(&agent2);
+                sim2.spawn(process, async move { agent.issuer.refill(&entry).await });
+            }
+            sim2.sleep_ms(50).await;
+        }
+    });
+}
+
+/// A caller: one id now and then, remembered for ever.
+struct Caller {
+    sim: Sim,
+    agent: Arc<Agent>,
+    region: String,
+    namespace: Name,
+    exposed: Arc<Mutex<Exposed>>,
+    trace: Trace,
+}
+
+impl Caller {
+    async fn run(self) {
+        let service = Name::new(SERVICE).expect("a name");
+        loop {
+            self.sim.sleep_ms(100 + self.sim.below(400)).await;
+            let view = self.agent.ctx.view();
+            let region = &self.agent.ctx.me.region;
+            let Ok(settings) = view.issuable(region, &self.namespace) else { continue };
+            let Ok(entry) = self.agent.issuer.entry(&view, settings, &self.namespace, &service) else { continue };
+            for _ in 0..1 + self.sim.below(3) {
+                let Some(ordinal) = entry.one() else {
+                    drop(self.agent.issuer.miss(&entry, settings, 1));
+                    break;
+                };
+                self.agent.issuer.note(&entry, settings, 1);
+                if let Some(value) = settings.definition.value_at(ordinal) {
+                    self.expose(value);
+                }
+            }
+        }
+    }
+
+    fn expose(&self, value: i64) {
+        let at = self.sim.now_ms();
+        let key = (self.namespace.to_string(), value);
+        let mut exposed = lock(&self.exposed);
+        if let Some((first, when)) = exposed.ids.get(&key).cloned() {
+            let text = format!(
+                "DUPLICATE {} {value}: exposed by {first} at {}.{:03} s and again by {}",
+                self.namespace,
+                when / 1_000,
+                when % 1_000,
+                self.region
+            );
+            say(&self.sim, &self.trace, text.clone());
+            exposed.duplicate.get_or_insert(text);
+        } else {
+            exposed.ids.insert(key, (self.region.clone(), at));
+        }
+    }
+}
