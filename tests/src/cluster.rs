@@ -153,18 +153,37 @@ impl Builder {
     }
 }
 
-/// The part of a policy that tests vary. Small grants and segments make refills, and so faults, frequent.
+/// The part of a policy that tests vary. Small grants and segments make refills, and so faults, frequent:
+/// a region grows to eight grants at most, however fast its callers are, and the buffer of a segment is a
+/// quarter of its target.
 pub fn policy(grant_size: u64, segment_min: u64, segment_max: u64, target_seconds: f64) -> Value {
+    // The product counts whole seconds.
+    let target = target_seconds.ceil().max(1.0) as u64;
     json!({
         "grant_size": grant_size.to_string(),
+        "grant_max": (grant_size * 4).to_string(),
+        "region_max_held": (grant_size * 8).to_string(),
         "segment_min": segment_min.to_string(),
         "segment_max": segment_max.to_string(),
-        "target_seconds": whole_if_possible(target_seconds),
+        "target_seconds": target,
+        "grant_target_seconds": target.max(60),
+        "buffer_seconds": target / 4,
     })
 }
 
-fn whole_if_possible(seconds: f64) -> Value {
-    if seconds.fract() == 0.0 { json!(seconds as u64) } else { json!(seconds) }
+/// One grant at a time: the region holds at least one and less than two of `grant` ordinals, and gives them
+/// out in segments of exactly `segment`.
+pub fn fixed(grant: u64, segment: u64) -> Value {
+    json!({
+        "grant_size": grant.to_string(),
+        "grant_max": grant.to_string(),
+        "region_max_held": (grant * 2).to_string(),
+        "segment_min": segment.to_string(),
+        "segment_max": segment.to_string(),
+        "target_seconds": 1,
+        "grant_target_seconds": 60,
+        "buffer_seconds": 0,
+    })
 }
 
 /// `prefix` and 64 hexadecimal digits.

@@ -17,6 +17,7 @@
 //! | [`cluster`], [`region`] | an authority and its regions, ready to serve |
 //! | [`ledger_of_ids`] | [`ledger_of_ids::Exposed`]: finds a duplicate the moment it is exposed |
 //! | [`load`] | callers in the background |
+//! | [`mounts`] | file systems that are full, read-only, or lose their power |
 
 // A harness reads the real clock, and a failure of its own set-up should stop the test with a sentence:
 // the bans hold for the product, where both would be faults.
@@ -30,6 +31,7 @@ pub mod http;
 pub mod ledger_of_ids;
 pub mod load;
 pub mod model;
+pub mod mounts;
 pub mod ports;
 pub mod postgres;
 pub mod process;

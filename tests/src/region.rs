@@ -27,12 +27,14 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    pub(crate) fn connection(error: &reqwest::Error) -> Self {
+    /// No answer came at all.
+    pub fn connection(error: &reqwest::Error) -> Self {
         let (code, detail) = ("connection".to_owned(), format!("{error:?}"));
         Self { status: 0, code, detail, retry_after: None }
     }
 
-    pub(crate) fn of(status: u16, headers: &HeaderMap, body: &Value) -> Self {
+    /// What an answer other than success says.
+    pub fn of(status: u16, headers: &HeaderMap, body: &Value) -> Self {
         let retry_after = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let code = body["code"].as_str().unwrap_or("unreadable").to_owned();
         let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);

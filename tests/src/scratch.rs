@@ -44,7 +44,11 @@ for wait in 1 2 3 4 5 6 7 8 9 10; do
     sleep 0.1
 done
 for pid in $left; do kill -s KILL -- "-$pid" || kill -s KILL "$pid"; done 2> /dev/null
-cd / && [ -z "$CADASTRE_TEST_KEEP" ] && rm -rf -- "$1"
+cd / && [ -z "$CADASTRE_TEST_KEEP" ] || exit 0
+while read -r _ at _; do
+    case $at in "$1"/*) umount -l "$at" ;; esac
+done < /proc/mounts 2> /dev/null
+rm -rf -- "$1"
 "#;
 
 struct Root {

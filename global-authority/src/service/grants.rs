@@ -201,6 +201,12 @@ impl Batch {
     ) -> Result<Outcome, ServiceError> {
         if let Some(held) = sql::grant_of(tx, ask.allocation_id).await? {
             if let Some(outcome) = self.again(ask, &held) {
+                if matches!(&outcome, Err(problem) if problem.code == Code::AlreadyConfirmed) {
+                    let detail = format!("region {}, allocation {}, grant {}", ask.asker.region, ask.allocation_id, held.grant_id);
+                    // The id that a new grant would have had.
+                    let id = RowId(ask.grant_id.0);
+                    shared::audit(tx, id, self.now_ms, "authority", "already_confirmed", &detail).await?;
+                }
                 return Ok(outcome);
             }
         } else if self.too_old(ask) {

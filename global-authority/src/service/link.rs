@@ -27,14 +27,24 @@ use crate::sql;
 
 /// What hearing a message came to.
 enum Heard {
-    /// It is in place; what was kept of the sender's store before, and what was confirmed.
-    Well { kept: Option<Mark>, confirmed: Vec<AllocationId>, store: HolderStore },
+    /// It is in place.
+    Well(Well),
     /// An older number: dropped, and told nothing.
     Late,
     /// Two copies of one store, or of one process, are alive: this one ends.
     Copy(&'static str),
     /// The sender holds a mark whose row this store lacks.
     Lacks(Vec<ScopeMark>),
+}
+
+/// What is known once a message is in place.
+struct Well {
+    /// What was kept of the sender's store before.
+    kept: Option<Mark>,
+    confirmed: Vec<AllocationId>,
+    store: HolderStore,
+    /// What the sender's next request presents.
+    chain: String,
 }
 
 impl Authority {
@@ -55,20 +65,16 @@ impl Authority {
         if message.sender.epoch.is_some_and(|epoch| epoch > region.epoch) {
             self.doubt(true, "a region holds an epoch above the one that is known", &message).await?;
         }
-        let chain = token::make(Prefix::Chain, self.entropy.bytes32());
-        let (kept, confirmed, store) = match self.hear(caller, &region, &message, &chain).await? {
-            Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
+        let Well { kept, confirmed, store, chain } = match self.hear(caller, &region, &message, true).await? {
+            Heard::Well(well) => well,
             Heard::Late => {
                 return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing"));
             }
-            Heard::Copy(why) => return Err(problem(Code::WrongStore, why)),
+            Heard::Copy(why) => return Err(problem(Code::CopyFound, why)),
             Heard::Lacks(marks) => {
                 self.doubt_marks(marks).await?;
-                match self
-                    .hear(caller, &region, &Message { words: unmarked(&message), ..message.clone() }, &chain)
-                    .await?
-                {
-                    Heard::Well { kept, confirmed, store } => (kept, confirmed, store),
+                match self.hear(caller, &region, &message, false).await? {
+                    Heard::Well(well) => well,
                     _ => return Err(problem(Code::Quarantined, "this store lacks a row that the region holds")),
                 }
             }
@@ -138,19 +144,22 @@ impl Authority {
         self.join(caller, store, event).await
     }
 
-    /// Hears a message in one transaction: places it, compares marks, keeps what it says.
+    /// Hears a message in one transaction: places it, compares its marks unless those have done their work,
+    /// keeps what it says.
     async fn hear(
         &self,
         caller: &Name,
         region: &RegionEntry,
         message: &Message,
-        chain: &str,
+        with_marks: bool,
     ) -> Result<Heard, ServiceError> {
         let hearing = Hearing {
             region: caller.clone(),
             epoch: region.epoch,
             message: message.clone(),
-            chain: chain.to_owned(),
+            with_marks,
+            digest: digest(message),
+            chain: token::make(Prefix::Chain, self.entropy.bytes32()),
             generation: self.continuity.standing().generation,
             now_ms: self.now_ms(),
             audit: self.continuity.row_id(),
@@ -294,9 +303,10 @@ fn roster_version(message: &Message) -> (cadastre_core::mark::Generation, u64) {
     mark.map(|m| m.mark.version()).unwrap_or_default()
 }
 
-/// The words without their marks, once those have done their work.
-fn unmarked(message: &Message) -> cadastre_protocol::link::Words {
-    cadastre_protocol::link::Words { marks: vec![], ..message.words.clone() }
+/// Tells a message from another one of the same number.
+fn digest(message: &Message) -> String {
+    // What was read from JSON can be written as JSON.
+    token::sha256_hex(&serde_json::to_string(message).unwrap_or_default())
 }
 
 /// One transaction that hears a message.
@@ -305,6 +315,9 @@ struct Hearing {
     region: Name,
     epoch: Epoch,
     message: Message,
+    with_marks: bool,
+    digest: String,
+    /// Fresh, for the sender's next request.
     chain: String,
     generation: cadastre_core::mark::Generation,
     now_ms: u64,
@@ -317,7 +330,7 @@ impl Hearing {
         let sessions = sql::sessions_of(tx, &self.region, sender.store_id).await?;
         let own = sessions.iter().find(|s| s.session == sender.session.0);
         let (place, previous) = self.place(&sessions, own);
-        match place {
+        let chain = match place {
             Place::LateCopy => return Ok(Heard::Late),
             Place::Clone => {
                 return self.copy(tx, own, "two copies of this region's store are alive; this one ends").await;
@@ -325,18 +338,23 @@ impl Hearing {
             Place::WrongChain => {
                 return self.copy(tx, own, "two copies of this process are alive; this one ends").await;
             }
-            Place::Next | Place::NewSession | Place::Resend => {}
-        }
-        let found = contains_marks(tx, &self.message.words.marks).await?;
-        let lacks: Vec<ScopeMark> =
-            self.message.words.marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
+            // A copy that the network made, at once or late: its sender presents the first answer's token next.
+            // Another process could not have written the same to the letter.
+            Place::Resend if own.is_some_and(|own| own.message == self.digest) => {
+                own.map(|own| own.chain.clone()).unwrap_or_default()
+            }
+            Place::Next | Place::NewSession | Place::Resend => self.chain.clone(),
+        };
+        let marks: &[ScopeMark] = if self.with_marks { &self.message.words.marks } else { &[] };
+        let found = contains_marks(tx, marks).await?;
+        let lacks: Vec<ScopeMark> = marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
         if !lacks.is_empty() {
             for mark in &lacks {
                 shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
             }
             return Ok(Heard::Lacks(lacks));
         }
-        sql::put_session(tx, &self.session(previous)).await?;
+        sql::put_session(tx, &self.session(chain.clone(), previous)).await?;
         let kept = sql::kept(tx).await?.remove(&self.region).filter(|k| k.store_id == sender.store_id);
         let before = kept.as_ref().map(|k| k.mark);
         let testified = self.message.words.store_mark;
@@ -355,7 +373,7 @@ impl Hearing {
         for usage in &self.message.usage {
             sql::put_usage(tx, &self.region, self.epoch, usage, self.now_ms).await?;
         }
-        Ok(Heard::Well { kept: before, confirmed, store })
+        Ok(Heard::Well(Well { kept: before, confirmed, store, chain }))
     }
 
     /// Where the request stands, and the chain token that counts as the one before.
@@ -385,7 +403,7 @@ impl Hearing {
         (place, sender.chain.clone().unwrap_or_default())
     }
 
-    fn session(&self, previous_chain: String) -> sql::Session {
+    fn session(&self, chain: String, previous_chain: String) -> sql::Session {
         let sender = &self.message.sender;
         let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         sql::Session {
@@ -394,7 +412,8 @@ impl Hearing {
             session: sender.session.0,
             incarnation: sender.incarnation,
             number: sender.number.0,
-            chain: self.chain.clone(),
+            message: self.digest.clone(),
+            chain,
             previous_chain,
             url: sender.url.clone(),
             version: sender.version.chars().take(64).collect(),

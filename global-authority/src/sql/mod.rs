@@ -35,8 +35,8 @@ const AUTHORITY_TABLES: &[&str] = &[
     "CREATE INDEX grants_region ON grants (namespace, region, lo)",
     "CREATE TABLE sessions (
         region TEXT NOT NULL, store_id TEXT NOT NULL, session BIGINT NOT NULL, incarnation TEXT NOT NULL,
-        number BIGINT NOT NULL, chain TEXT NOT NULL, previous_chain TEXT NOT NULL, url TEXT, version TEXT NOT NULL,
-        clock_offset_ms BIGINT NOT NULL, heard_at_ms BIGINT NOT NULL, generation BIGINT NOT NULL,
+        number BIGINT NOT NULL, message TEXT NOT NULL, chain TEXT NOT NULL, previous_chain TEXT NOT NULL, url TEXT,
+        version TEXT NOT NULL, clock_offset_ms BIGINT NOT NULL, heard_at_ms BIGINT NOT NULL, generation BIGINT NOT NULL,
         ended BIGINT NOT NULL,
         PRIMARY KEY (region, store_id, session))",
     "CREATE TABLE kept (

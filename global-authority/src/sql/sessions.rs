@@ -12,7 +12,7 @@ macro_rules! select_sessions {
     ($tail:literal) => {
         concat!(
             "SELECT region, store_id, session, incarnation, number, chain, previous_chain, url, version, \
-             clock_offset_ms, heard_at_ms, generation, ended FROM sessions ",
+             clock_offset_ms, heard_at_ms, generation, ended, message FROM sessions ",
             $tail
         )
     };
@@ -31,6 +31,8 @@ pub struct Session {
     pub incarnation: Incarnation,
     /// Its last request.
     pub number: u64,
+    /// The SHA-256 of that request: a copy of it that the network made is told from another process.
+    pub message: String,
     /// The token that its next request presents.
     pub chain: String,
     /// The token that its last request presented.
@@ -64,6 +66,7 @@ fn session(row: &Row) -> Result<Session, DbError> {
         heard_at_ms: row.uint(10)?,
         generation: Generation::from_sql(row.int(11)?),
         ended: row.bool(12)?,
+        message: row.text(13)?.to_owned(),
     })
 }
 
@@ -108,8 +111,10 @@ pub async fn live_sessions(tx: &mut Tx, since_ms: u64) -> Result<Vec<Session>, D
 pub async fn put_session(tx: &mut Tx, s: &Session) -> Result<(), DbError> {
     tx.execute(
         "INSERT INTO sessions (region, store_id, session, incarnation, number, chain, previous_chain, url, version,
-         clock_offset_ms, heard_at_ms, generation, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+         clock_offset_ms, heard_at_ms, generation, ended, message)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
          ON CONFLICT (region, store_id, session) DO UPDATE SET number = excluded.number, chain = excluded.chain,
+         message = excluded.message,
          previous_chain = excluded.previous_chain, url = excluded.url, version = excluded.version,
          clock_offset_ms = excluded.clock_offset_ms, heard_at_ms = excluded.heard_at_ms, generation = excluded.generation, ended = excluded.ended",
         &[
@@ -126,6 +131,7 @@ pub async fn put_session(tx: &mut Tx, s: &Session) -> Result<(), DbError> {
             Value::int(s.heard_at_ms)?,
             s.generation.to_sql().into(),
             i64::from(s.ended).into(),
+            s.message.as_str().into(),
         ],
     )
     .await?;

@@ -74,8 +74,6 @@ struct Talk {
     held: BTreeMap<Name, Held>,
     at_once: u32,
     backoff: Option<Backoff>,
-    /// Whether this incarnation was ever answered.
-    established: bool,
     /// Whether the last message asked for grants.
     wanted: bool,
     /// The last round did not come to its end: what it wrote was not shown to anybody.
@@ -154,7 +152,7 @@ impl Link {
                 self.answered(talk, sent, &message, answer).await
             }
             Err(error) => {
-                self.unanswered(talk, &error).await;
+                self.unanswered(&error).await;
                 Err(AgentError::Store(format!("uplink: {error}")))
             }
         }
@@ -212,7 +210,7 @@ impl Link {
         let in_time = now.mono_ms.saturating_sub(sent.mono_ms) <= self.ctx.times.deadline_ms;
         if !ours || !in_time {
             let error = UplinkError::Unreachable("a late answer, or one to another message; dropped".into());
-            self.unanswered(talk, &error).await;
+            self.unanswered(&error).await;
             return Err(AgentError::Store(error.to_string()));
         }
         if let Some(bound) = message.sender.cluster_id.filter(|c| *c != answer.cluster_id) {
@@ -221,7 +219,7 @@ impl Link {
                  start it with an empty data folder and `cadastre region recover {} --new-store`",
                 answer.cluster_id, self.ctx.me.region
             );
-            self.unanswered(talk, &UplinkError::Refused(Problem::new(Code::Forbidden, text))).await;
+            self.unanswered(&UplinkError::Refused(Problem::new(Code::Forbidden, text))).await;
             return Ok(false);
         }
         let (chain, testify_for) = (answer.chain.clone(), answer.testify_for);
@@ -238,7 +236,7 @@ impl Link {
         talk.chain = Some(chain);
         if let Some(why) = heard.ignored {
             // Whoever says what is over is not the authority's word: it does not count as being heard either.
-            self.unanswered(talk, &UplinkError::Unreachable(format!("an answer was not taken: {why}"))).await;
+            self.unanswered(&UplinkError::Unreachable(format!("an answer was not taken: {why}"))).await;
             self.publish(talk, heard).await?;
             return Ok(false);
         }
@@ -354,7 +352,6 @@ impl Link {
     }
 
     fn up(&self, talk: &mut Talk, sent: Now, now: Now, quarantined: bool, clock_ms: u64) {
-        talk.established = true;
         let middle = sent.wall_ms / 2 + now.wall_ms / 2;
         let mut health = self.ctx.health_mut();
         if health.uplink != UplinkState::Up {
@@ -372,16 +369,16 @@ impl Link {
     }
 
     /// Notes an unanswered or refused message, and what a refusal means for this store.
-    async fn unanswered(&self, talk: &mut Talk, error: &UplinkError) {
+    async fn unanswered(&self, error: &UplinkError) {
         meter::unanswered(&self.ctx.me.region, error.code());
         let refused = match error {
             UplinkError::Unreachable(_) => false,
             UplinkError::Refused(problem) => match problem.code {
-                Code::WrongStore => {
-                    self.wrong_store(talk, problem).await;
+                Code::CopyFound => {
+                    self.copy_found(problem).await;
                     true
                 }
-                Code::Unauthenticated | Code::Forbidden | Code::InvalidRequest => true,
+                Code::WrongStore | Code::Unauthenticated | Code::Forbidden | Code::InvalidRequest => true,
                 _ => false,
             },
         };
@@ -398,23 +395,19 @@ impl Link {
         health.uplink_error = Some(error.to_string());
     }
 
-    /// Another copy of this store or process may be alive, and would carve the same ranges.
-    async fn wrong_store(&self, talk: &Talk, problem: &Problem) {
+    /// Another copy of this store or process is alive, and would carve the same ranges: this one ends, and
+    /// whoever starts next on this store carves nothing until the authority has confirmed it.
+    async fn copy_found(&self, problem: &Problem) {
+        let lost = self.issuer.close_below(None);
+        self.ctx.end(format!("the authority says that this copy must not go on: {}", problem.detail));
         if !self.ctx.me.shared_store {
             let work = self.ctx.continuity.db().write("link_superseded", |tx| Box::pin(sql::set_superseded(tx)));
             if let Err(error) = work.await {
                 tracing::error!(%error, "could not note that another copy of this store is alive");
             }
-            if let Err(error) = self.ctx.reload().await {
-                tracing::error!(%error, "could not read the store again");
-            }
         }
-        if talk.established {
-            let lost = self.issuer.close_below(None);
-            self.ctx.end(format!("the authority says that this copy must not go on: {}", problem.detail));
-            self.audit("ended", &problem.detail).await;
-            self.burned(lost).await;
-        }
+        self.audit("ended", &problem.detail).await;
+        self.burned(lost).await;
     }
 
     /// Closes what was carved under an epoch that is over, or all where the region may not issue.

@@ -242,12 +242,13 @@ pub fn place<I: PartialEq>(
     if !kept.current {
         return Sender::Next;
     }
+    // A session's first request presents none; so does the second, where the first one's answer was lost.
+    let presented = chain.unwrap_or_default();
     if number == kept.number {
-        let known = chain.is_none_or(|c| c == kept.previous_chain);
-        return if known { Sender::Resend } else { Sender::WrongChain };
+        return if presented == kept.previous_chain { Sender::Resend } else { Sender::WrongChain };
     }
     // A sender whose last answer was lost still holds the token before.
-    let known = chain.is_some_and(|c| c == kept.chain || c == kept.previous_chain);
+    let known = presented == kept.chain || presented == kept.previous_chain;
     if known { Sender::Next } else { Sender::WrongChain }
 }
 

@@ -65,8 +65,10 @@ codes! {
     NotHome "not_home" 409 false,
     /// The answer was adopted before: the asker's store went back.
     AlreadyConfirmed "already_confirmed" 409 false,
-    /// The store, or this copy of it, is not the one that is registered.
+    /// The store is not the one that is registered, or belongs to another cluster.
     WrongStore "wrong_store" 409 false,
+    /// Two copies of this store, or of this process, are alive: this incarnation ends.
+    CopyFound "copy_found" 409 false,
     /// A retired region's name stays taken.
     NameRetired "name_retired" 409 false,
     /// It exists already.

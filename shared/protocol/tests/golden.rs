@@ -4,6 +4,8 @@
 //! is a change of the wire: add a field that may be left out, or raise the version, and show the new
 //! body in the document. Absent on purpose: writing the files from the types; they are the other side.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -125,11 +127,9 @@ fn the_document_names_every_code_and_the_limits_of_the_link() {
         let row = format!("| `{}` | {} |", code.as_str(), code.status());
         assert!(document.contains(&row), "docs/protocol.md lacks the row {row}");
     }
-    for (limit, written) in [
-        (link::MAX_LINK_BYTES, "16 MiB"),
-        (link::MAX_WANTS, "256 wants"),
-        (link::MARKS_PER_MESSAGE, "256 marks"),
-    ] {
+    for (limit, written) in
+        [(link::MAX_LINK_BYTES, "16 MiB"), (link::MAX_WANTS, "256 wants"), (link::MARKS_PER_MESSAGE, "256 marks")]
+    {
         assert!(document.contains(written), "docs/protocol.md lacks the limit {written} ({limit})");
     }
     assert_eq!((link::MAX_LINK_BYTES, link::MAX_WANTS, link::MARKS_PER_MESSAGE), (16 << 20, 256, 256));

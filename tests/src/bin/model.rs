@@ -32,6 +32,9 @@ enum Verb {
         /// Rules that are taken out.
         #[arg(long)]
         without: Vec<Rule>,
+        /// Only this sort of violation, by its name.
+        #[arg(long)]
+        only: Option<String>,
         /// Go on after a violation and count.
         #[arg(long)]
         count: bool,
@@ -40,11 +43,13 @@ enum Verb {
 
 fn main() -> ExitCode {
     match Args::parse().verb {
-        Verb::Random { seed, runs, steps, without, count } => random(seed, runs, steps, &without, count),
+        Verb::Random { seed, runs, steps, without, only, count } => {
+            random(seed, runs, steps, &without, only.as_deref(), count)
+        }
     }
 }
 
-fn random(seed: u64, runs: u64, steps: usize, without: &[Rule], count: bool) -> ExitCode {
+fn random(seed: u64, runs: u64, steps: usize, without: &[Rule], only: Option<&str>, count: bool) -> ExitCode {
     let rules = without.iter().fold(Rules::all(), |rules, rule| rules.without(*rule));
     let begin = Instant::now();
     let (mut exposed, mut exits, mut found) = (0, [0u64; 4], 0u64);
@@ -57,6 +62,7 @@ fn random(seed: u64, runs: u64, steps: usize, without: &[Rule], count: bool) -> 
                     *sum += u64::from(one);
                 }
             }
+            Err(it) if only.is_some_and(|only| !format!("{:?}", it.violation).starts_with(only)) => {}
             Err(it) if count => {
                 found += 1;
                 let kind = format!("{:?}", it.violation);

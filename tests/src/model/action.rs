@@ -195,7 +195,10 @@ impl World {
                 self.region_event(authority, r(region, self), RegionEvent::Fence, "an operator");
             }
             A::Recover { region, new_store, .. } if faults.epochs => {
-                self.recover(authority, r(region, self), new_store);
+                let region = r(region, self);
+                if self.recover(authority, region, new_store) && new_store {
+                    self.replace_region_store(region);
+                }
             }
             A::Define { .. } if faults.definitions => self.define(authority),
             A::StopOld { .. } if faults.bounds => self.stop_old(authority),

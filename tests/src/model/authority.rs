@@ -32,11 +32,14 @@ impl World {
     pub fn hear_request(&mut self, authority: usize, request: Request) {
         self.identify(authority);
         let Some(region) = self.bound(authority, &request) else { return };
-        let verified = self.authorities[authority].verified;
-        if request.promised > verified {
-            self.doubt(authority, true, "a region promised a generation above ours", request.promised);
+        if request.promised > self.authorities[authority].verified && self.rules().has(Rule::LookBeforeDoubt) {
+            self.refresh(authority);
         }
-        if request.epoch.is_some_and(|epoch| epoch > region.epoch) {
+        if request.promised > self.authorities[authority].verified {
+            self.doubt(authority, false, "a region promised a generation above ours", request.promised);
+        }
+        if let Some(epoch) = request.epoch.filter(|epoch| *epoch > region.epoch) {
+            self.keep_epoch(authority, request.region, epoch);
             self.doubt(authority, true, "a region holds an epoch above the one that is known", request.promised);
         }
         let placed = self.place(authority, &request);
@@ -66,7 +69,9 @@ impl World {
         use cadastre_core::registry::RegionState as S;
         let store = self.authorities[authority].store;
         let Some(row) = self.stores[store].ledger.roster.regions[request.region] else {
-            self.doubt(authority, false, "an unknown region presents a store of this cluster", request.promised);
+            if self.rules().has(Rule::UnknownRegionHeard) {
+                self.hear_marks(authority, request);
+            }
             return None;
         };
         let event = match row.store {
@@ -79,6 +84,16 @@ impl World {
         self.join(authority, request.region, request.store, event);
         let row = self.stores[store].ledger.roster.regions[request.region]?;
         (row.store == Some(request.store)).then_some(row)
+    }
+
+    /// A word about the roster, united at once; nothing is given out on it before the quarantine ends.
+    fn keep_epoch(&mut self, authority: usize, region: usize, epoch: Epoch) {
+        let store = self.authorities[authority].store;
+        if self.rules().has(Rule::EpochKept)
+            && let Some(row) = &mut self.stores[store].ledger.roster.regions[region]
+        {
+            row.epoch = row.epoch.max(epoch);
+        }
     }
 
     /// The shipped verdict on where the request stands in its sender's conversation.
@@ -125,7 +140,7 @@ impl World {
         self.net.push(Message::Reply(Box::new(Reply { ends: true, ..reply_to(request, row, verified, 0) })));
     }
 
-    /// Of two copies that live, none is heard again after the other was, in one generation.
+    /// Of two copies that live, not both are heard again after the other was, in one generation.
     fn note_copies(&mut self, authority: usize, request: &Request) {
         let generation = self.authorities[authority].verified;
         let it = &mut self.regions[request.region];
@@ -139,7 +154,7 @@ impl World {
         }
         let again = it.heard.iter().any(|h| h.1 == request.speaker && h.2 < request.number);
         it.heard.push((generation, request.speaker, request.number));
-        if again && self.violation.is_none() {
+        if again && it.heard.len() > 3 && self.violation.is_none() {
             self.violation = Some(Violation::TwoCopies(request.region));
         }
     }
@@ -197,7 +212,8 @@ impl World {
             before => holder_store(before.map(|m| m.core()).as_ref(), &request.store_mark.core()),
         };
         let version = |scope: usize| request.marks[scope].map(|m| m.version()).unwrap_or_default();
-        let stays = rules.has(Rule::KeptUntilProven) && !request.proven;
+        let lower = before.is_some_and(|b| b.seq > request.store_mark.seq);
+        let stays = (rules.has(Rule::KeptUntilProven) && !request.proven) || (rules.has(Rule::KeptNeverFalls) && lower);
         let mark = before.filter(|_| stays).unwrap_or(request.store_mark);
         let (roster, namespace) = kept.map(|k| (k.roster, k.namespace)).unwrap_or_default();
         ledger.kept[request.region] = Some(Kept {

@@ -193,9 +193,8 @@ impl World {
 
     /// The store of a region is gone for good: an empty one takes its place.
     pub fn replace_region_store(&mut self, region: usize) {
-        for agent in &mut self.regions[region].agents {
-            agent.alive = false;
-        }
+        self.regions[region].agents.clear();
+        self.regions[region].heard.clear();
         let store = self.fresh();
         let empty = self.empty_region(store, None);
         self.regions[region].witness =

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use cadastre_core::continuity::may_have_first_grant;
 use cadastre_core::ids::RegionId;
+use cadastre_core::registry::RegionState;
 use cadastre_core::namespace::{NamespaceEntry, Policy, decide_grant};
 use cadastre_core::sequence::Sequence;
 
@@ -156,7 +157,10 @@ impl World {
         let named = (0..REGIONS).any(vouches);
         let established: BTreeSet<RegionId> =
             (0..REGIONS).filter(|n| ledger.established(*n)).map(|n| RegionId(n as u32)).collect();
-        may_have_first_grant(RegionId(region as u32), row.founder, named, true, &established)
+        let stands = |r: &RegionRow| !matches!(r.life.0, RegionState::Retired);
+        let lives = |n: usize| ledger.roster.regions[n].is_some_and(|r| stands(&r) && (r.founder || ledger.established(n)));
+        let last = self.witnessed() && rules.has(Rule::SuccessorOfAll) && !(0..REGIONS).any(lives);
+        may_have_first_grant(RegionId(region as u32), row.founder || last, named, true, &established)
     }
 }
 

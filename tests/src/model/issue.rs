@@ -61,7 +61,7 @@ impl World {
     }
 
     /// The region's own gate, by the shipped verdict.
-    fn pass_region(&mut self, region: usize, agent: usize, mark: Mark) -> bool {
+    pub fn pass_region(&mut self, region: usize, agent: usize, mark: Mark) -> bool {
         let mode = self.setup.region_witness;
         let named = self.regions[region].witness;
         let store = self.store_of(region, agent);

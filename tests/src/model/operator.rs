@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Brings a region back, with leave for another store where the old one is gone for good.
-    pub fn recover(&mut self, authority: usize, region: usize, new_store: bool) {
+    pub fn recover(&mut self, authority: usize, region: usize, new_store: bool) -> bool {
         let done = self.change(authority, false, |roster, _| {
             let Some(row) = &mut roster.regions[region] else { return false };
             if !(new_store && row.life.0.may_issue()) {
@@ -105,12 +105,10 @@ impl World {
             row.rejoin = new_store;
             true
         });
-        if done && new_store {
-            self.replace_region_store(region);
-        }
         if done {
             self.say(|| format!("operator recovers {}, new store: {new_store}", name(region)));
         }
+        done
     }
 
     /// Ends a region for good, once another holds what it holds.
@@ -120,7 +118,10 @@ impl World {
         let rules = self.rules();
         let (roster, namespace) = (ledger.roster_version(), ledger.marks[NS].version());
         let held = |other: usize| {
-            let lives = ledger.roster.regions[other].is_some_and(|r| r.life.0.may_issue());
+            let them = ledger.roster.regions[other];
+            let lives = them.is_some_and(|r| r.life.0.may_issue());
+            let stands = them.is_some_and(|r| r.founder) || ledger.established(other);
+            let lives = lives && (stands || !rules.has(Rule::EstablishedRemains));
             let kept = ledger.kept[other].as_ref();
             let marks = !rules.has(Rule::RetireWaitsForMarks) || kept.is_some_and(|k| k.namespace >= namespace);
             other != region && lives && kept.is_some_and(|k| k.roster >= roster) && marks
@@ -188,7 +189,7 @@ impl World {
             return;
         }
         let it = &self.regions[region];
-        let truth = it.copies.iter().map(|c| c.top).max().unwrap_or(0);
+        let truth = it.ever;
         let known = self.known_bound(ledger);
         let read = if from_backup { it.backup.as_ref().map_or(0, |b| b.top) } else { truth.max(known) };
         // Read from a copy that went back, and nothing contradicts it: among the limits.

@@ -52,6 +52,10 @@ impl World {
         };
         self.reopen(region, agent, door);
         self.say(|| format!("{} agent {agent} starts: {door:?}", name(region)));
+        if door == Door::Open {
+            let mark = self.store_of(region, agent).mark;
+            self.pass_region(region, agent, mark);
+        }
     }
 
     /// A new generation of a region's store, above its witness's.
@@ -89,6 +93,11 @@ impl World {
         }
         self.regions[region].agents[agent].verified = self.store_of(region, agent).mark.generation;
         let fresh: Vec<_> = (0..batch).map(|_| self.fresh()).collect();
+        let mark = self.store_of(region, agent).mark;
+        if self.store_of(region, agent).door == Door::Open {
+            // Only what has passed the region's own gate is said.
+            self.pass_region(region, agent, mark);
+        }
         let store = self.store_of(region, agent);
         let gets = store.standing.filter(|(_, life)| life.0.gets_grants() && store.door == Door::Open);
         if let Some((epoch, _)) = gets
@@ -220,7 +229,8 @@ impl World {
     fn stand(&mut self, region: usize, agent: usize, reply: &Reply) {
         let drops = self.rules().has(Rule::BurnDropsPending);
         let row = self.fresh();
-        let named = self.regions[region].witness.map_or(0, |m| m.seq.max(m.bound));
+        let known = [self.regions[region].witness, reply.kept];
+        let named = known.into_iter().flatten().map(|m| m.seq).max().unwrap_or(0);
         let store = self.store_of(region, agent);
         let was = store.standing;
         let rose = was.is_some_and(|(epoch, _)| epoch < reply.epoch);
@@ -317,6 +327,7 @@ impl World {
         store.rows.push(row);
         let it = &mut self.regions[region];
         it.adopted += 1;
+        it.ever = it.ever.max(hi);
         if it.copied_pending.contains(&granted.allocation) {
             self.exposed.excused.push((lo, hi));
         }

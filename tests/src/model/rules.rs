@@ -62,6 +62,8 @@ rules! {
         "Lifted at a watermark below an unanswered row, the same numbers lie in that row and in a new one.";
     EpochChecked: "An old epoch gets nothing: no grant, no replay, no adoption.",
         "A copy of a region's store that was fenced off goes on with its pending request.";
+    EpochKept: "An epoch above the known one is kept at once, like every other word about the roster.",
+        "The authority forgot an epoch, lifts alone, and is put into quarantine by the region's next message, for ever.";
     AdoptOnlyPending: "An answer is adopted only for a request that is pending.",
         "An answer that was delivered twice is adopted twice.";
     PromiseKept: "After a promise nothing of a lower generation is adopted.",
@@ -69,6 +71,10 @@ rules! {
     // Marks, testimony, roster.
     MarkNamesRow: "A store is current with a mark only if it contains the row that the mark names.",
         "A store that went back counts past the sequence that it lost and looks newer.";
+    LookBeforeDoubt: "A process looks at the store's rows before it takes a higher generation for a proof.",
+        "Another process opened a generation, a region promised it, and this one, which did not look, calls it a loss.";
+    UnknownRegionHeard: "A region that is not in the roster is judged by the marks that it presents.",
+        "The store forgot the region, and goes on as if nothing was missing.";
     MarksHeard: "The authority compares the marks of every request with its rows.",
         "The store went back under a best-effort witness or none; a region knows better and is not heard.";
     ComparedWithBase: "A mark of an older generation is compared with the base, never with the watermark.",
@@ -81,6 +87,10 @@ rules! {
         "A region that was registered after the backup is forgotten with all that it was given.";
     EstablishedVouches: "Only an established region can vouch for a new one.",
         "Two new regions vouch for each other; a restore forgets them both.";
+    SuccessorOfAll: "Where every established region is retired, a required witness vouches for the next one.",
+        "The last region that held a grant is retired, and nobody can ever vouch for a new one.";
+    EstablishedRemains: "The region for whose sake another may retire is itself established.",
+        "The only established region retires for the sake of a new one, which nobody can vouch for any more.";
     RetireWaits: "Retiring waits until the roster is held by another region or the required witness.",
         "The only one that remembers is sent away, then the store is put back.";
     RetireWaitsForMarks: "Retiring waits until a region that stays holds the retired one's marks of every namespace too.",
@@ -111,6 +121,8 @@ rules! {
         "A store that was put back is confirmed although the authority kept a later row of it.";
     KeptUntilProven: "The authority keeps a store's mark until the store is proved; an unproven message does not replace it.",
         "The answer that carries the kept row is lost, and the next one carries the row of the store that was put back.";
+    KeptNeverFalls: "A mark that is kept of a store is never replaced by a lower one of the same store.",
+        "A late message of another agent of the store lowers it, and a store that was put back is confirmed.";
     EmptyWitnessBurns: "A region's store that had a required witness and finds it empty burns what it held.",
         "Store put back and witness lost: the authority confirms what the store carved before.";
     BurnDropsPending: "A burn drops the pending requests.",

@@ -6,7 +6,7 @@
 
 use cadastre_core::registry::RegionState;
 
-use super::marks::{Door, REGIONS};
+use super::marks::{Door, REGIONS, RegionRow};
 use super::state::{Violation, World};
 
 /// Rounds of everyone speaking once.
@@ -34,7 +34,7 @@ impl World {
                     return;
                 }
             }
-            if round == ROUNDS / 3 || round == ROUNDS / 2 {
+            if round >= ROUNDS / 3 && round % 4 == 0 {
                 self.operator_helps();
             }
             if (0..REGIONS).all(|n| self.regions[n].adopted > before[n] || !self.lives(n)) {
@@ -57,7 +57,7 @@ impl World {
 
     fn settle_region(&mut self, region: usize, round: usize) {
         let authority = round % self.authorities.len();
-        self.fly(authority);
+        self.fly_all();
         let it = &self.regions[region];
         if !it.exists || it.retired {
             return;
@@ -85,8 +85,19 @@ impl World {
                     if row.is_some_and(|r| matches!(r.life.0, RegionState::Fenced | RegionState::Draining)) {
                         self.recover(authority, region, false);
                     }
+                    // That it was retired was forgotten.
+                    if self.regions[region].retired && row.is_some_and(|r| r.life.0 != RegionState::Retired) {
+                        self.retire(authority, region);
+                    }
+                    // The leave to join with a new store was forgotten.
+                    let store = self.regions[region].copies.last().map(|c| c.store);
+                    let row = self.stores[self.current].ledger.roster.regions[region];
+                    let waits = |r: &RegionRow| r.store.is_some() && r.store != store && !r.rejoin;
+                    if self.lives(region) && row.is_some_and(|r| waits(&r)) {
+                        self.recover(authority, region, true);
+                    }
                 }
-                self.fly(authority);
+                self.fly_all();
                 continue;
             }
             self.settle(authority);
@@ -94,13 +105,23 @@ impl World {
             self.now += 1;
             for region in self.silent(authority) {
                 let it = &self.regions[region];
-                let back = it.copies.iter().all(|c| c.door == Door::Back);
+                let back = it.copies.iter().any(|c| c.door == Door::Back);
                 let mute = it.copies.iter().all(|c| c.standing.is_none());
-                if back || mute || it.retired || !it.exists {
+                let bound = self.stores[self.current].ledger.roster.regions[region].and_then(|r| r.store);
+                let other = it.copies.iter().all(|c| Some(c.store) != bound);
+                if back || mute || other || it.retired || !it.exists {
                     self.state_bound(authority, region, false);
                 }
             }
             self.settle(authority);
+            self.fly_all();
+        }
+    }
+
+    /// Nobody pauses any more.
+    fn fly_all(&mut self) {
+        for authority in 0..self.authorities.len() {
+            self.fly(authority);
         }
     }
 }

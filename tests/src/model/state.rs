@@ -253,6 +253,8 @@ pub struct Region {
     pub witness: Option<Mark>,
     /// Ranges adopted so far.
     pub adopted: u32,
+    /// The end of the highest range that any of its stores ever held.
+    pub ever: u32,
     /// The allocations that were pending when a process was copied.
     pub copied_pending: Vec<Id>,
     /// Where copies live: who was heard last in this generation, with which number.
@@ -423,6 +425,7 @@ impl World {
             agents: vec![],
             witness,
             adopted: 0,
+            ever: 0,
             copied_pending: vec![],
             heard: vec![],
         };

@@ -209,7 +209,10 @@ pub fn timeline(found: &Found) -> String {
         s.sync,
         s.shared
     );
-    for line in world.log.0.unwrap_or_default().iter().take(160) {
+    let lines = world.log.0.unwrap_or_default();
+    let stop = lines.iter().position(|l| l.starts_with("---")).map_or(lines.len(), |at| at + 60);
+    let last = lines.len().saturating_sub(3);
+    for (_, line) in lines.iter().enumerate().filter(|(n, _)| *n < stop || *n >= last) {
         text.push_str("  ");
         text.push_str(line);
         text.push('\n');

@@ -208,7 +208,12 @@ fn settle(world: &mut World) -> Option<Failure> {
         }
         if waited >= SETTLE_MS {
             let open = world.operator().map(|a| a.how().as_str());
-            return Some(Failure::Wedge(format!("{} not served; the authority is {open:?}", starved.join(", "))));
+            let states: Vec<String> = world.regions.iter().map(Region::describe).collect();
+            return Some(Failure::Wedge(format!(
+                "{} not served; the authority is {open:?}; {}",
+                starved.join(", "),
+                states.join("; ")
+            )));
         }
     }
     let authority = world.operator()?;

@@ -93,6 +93,25 @@ pub struct Region {
     pub retired: bool,
 }
 
+impl Region {
+    /// How its first agent is doing, in a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let cell = self.agents.first().map(|a| lock(&a.agent).clone());
+        let Some(Some(agent)) = cell else { return format!("{} has no agent", self.name) };
+        let health = agent.ctx.health();
+        format!(
+            "{} is {} at epoch {:?}, uplink {:?} ({:?}), store error {:?}",
+            self.name,
+            agent.ctx.continuity.standing().how.as_str(),
+            agent.ctx.view().epoch().map(|e| e.0),
+            health.uplink,
+            health.uplink_error,
+            health.store_error,
+        )
+    }
+}
+
 /// See the module's documentation.
 pub struct World {
     /// Time, tasks, randomness.
@@ -236,27 +255,32 @@ impl World {
                 times: Times::default(),
             };
             let uplink: Arc<SimUplink> = Arc::new(uplink);
-            let agent = loop {
-                match Agent::open(parts.clone(), setup.clone(), uplink.clone()).await {
-                    Ok(agent) => break Arc::new(agent),
+            // A supervisor: an incarnation that must end is followed by a fresh one.
+            loop {
+                let agent = match Agent::open(parts.clone(), setup.clone(), uplink.clone()).await {
+                    Ok(agent) => Arc::new(agent),
                     Err(error) => {
                         say(&sim, &trace, format!("agent {name}.{n} cannot open: {error}"));
                         sim.sleep_ms(2_000).await;
+                        continue;
                     }
-                }
-            };
-            *lock(&cell) = Some(Arc::clone(&agent));
-            run_agent(&sim, process, &agent);
-            for namespace in ["orders", "small"] {
-                let call = Caller {
-                    sim: sim.clone(),
-                    agent: Arc::clone(&agent),
-                    region: format!("{name}.{n}"),
-                    namespace: Name::new(namespace).expect("a name"),
-                    exposed: Arc::clone(&exposed),
-                    trace: Arc::clone(&trace),
                 };
-                sim.spawn(process, call.run());
+                *lock(&cell) = Some(Arc::clone(&agent));
+                run_agent(&sim, process, &agent);
+                for namespace in ["orders", "small"] {
+                    let call = Caller {
+                        sim: sim.clone(),
+                        agent: Arc::clone(&agent),
+                        region: format!("{name}.{n}"),
+                        namespace: Name::new(namespace).expect("a name"),
+                        exposed: Arc::clone(&exposed),
+                        trace: Arc::clone(&trace),
+                    };
+                    sim.spawn(process, call.run());
+                }
+                let why = agent.ctx.ended().await;
+                say(&sim, &trace, format!("agent {name}.{n} ends: {why}"));
+                sim.sleep_ms(1_000).await;
             }
         });
     }
@@ -329,12 +353,18 @@ fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
     sim.spawn(process, async move {
         loop {
             let pause = agent2.link.run_once().await;
+            if agent2.ctx.alive().is_err() {
+                return;
+            }
             sim2.sleep_ms(pause.ms.max(1)).await;
         }
     });
     let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
     sim.spawn(process, async move {
         loop {
+            if agent2.ctx.alive().is_err() {
+                return;
+            }
             for entry in agent2.issuer.due() {
                 let agent = Arc::clone(&agent2);
                 sim2.spawn(process, async move { agent.issuer.refill(&entry).await });
@@ -359,6 +389,9 @@ impl Caller {
         let service = Name::new(SERVICE).expect("a name");
         loop {
             self.sim.sleep_ms(100 + self.sim.below(400)).await;
+            if self.agent.ctx.alive().is_err() {
+                return;
+            }
             let view = self.agent.ctx.view();
             let region = &self.agent.ctx.me.region;
             let Ok(settings) = view.issuable(region, &self.namespace) else { continue };

@@ -1,0 +1,13 @@
+//! The product as it is run: real authorities and agents, on SQLite and PostgreSQL, with the wide area, the
+//! stores and the processes themselves failing underneath, and one judge of every id that was exposed.
+//!
+//! One binary for all subjects, so that it is linked once and its tests run side by side. `CADASTRE_SOAK=1`
+//! makes the random ones long.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::indexing_slicing)]
+
+mod answers;
+mod hand;
+mod help;
+mod wan;
