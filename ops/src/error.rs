@@ -141,6 +141,7 @@ fn next_step(code: Option<Code>) -> Option<&'static str> {
         Code::Quarantined | Code::StoreUnproven => "see `cadastre quarantine list` and `cadastre doctor`",
         Code::Frozen => "thaw it: `cadastre namespace unfreeze NAMESPACE`",
         Code::RegionNotReady | Code::EpochFenced | Code::NotHome => "see `cadastre region list` for its state",
+        Code::CopyFound => "two copies of one store or process are alive: stop one of them, then start the other again",
         Code::HoldingLimit => "it holds enough; or raise --region-max-held with `cadastre namespace set`",
         Code::Internal => "look in the daemon's log for the request id",
         Code::NotAllowed

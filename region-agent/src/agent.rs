@@ -130,7 +130,7 @@ async fn begin_lost(parts: &Parts) -> Result<(), AgentError> {
     tracing::error!(
         role = parts.role,
         "the store is empty, but its witness was used before: the region's store was lost. It begins as a new store, \
-         which an operator has to let in (`cadastre region recover NAME --new-store`)"
+         which an operator has to let in (`cadastre recover NAME --new-store`)"
     );
     let store = StoreRow {
         cluster_id: None,

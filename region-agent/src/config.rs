@@ -39,7 +39,7 @@ pub struct AgentConfig {
     /// The region's name.
     #[arg(long, env = "CADASTRE_REGION", value_name = "NAME")]
     pub region: Option<String>,
-    /// The region's token, as `cadastre region add` showed it.
+    /// The region's token, as `cadastre region create` showed it.
     #[arg(long, env = "CADASTRE_REGION_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub region_token: Option<Secret>,
     /// Where callers reach this agent (default: the address that it listens on).
@@ -114,7 +114,7 @@ impl AgentConfig {
             return Err(ConfigError::impossible("authority_url", reason));
         }
         if self.region_token.is_none() {
-            return Err(ConfigError::impossible("region_token", "is needed: `cadastre region add` shows it once"));
+            return Err(ConfigError::impossible("region_token", "is needed: `cadastre region create` shows it once"));
         }
         Ok(())
     }

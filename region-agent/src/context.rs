@@ -147,6 +147,8 @@ pub struct Health {
     pub store_ok_mono_ms: Option<u64>,
     /// Why the store failed since.
     pub store_error: Option<String>,
+    /// Whether it takes no writes: a full disk and a read-only file system can still be read.
+    pub store_refused_write: bool,
 }
 
 /// See the module's documentation.
@@ -219,8 +221,17 @@ impl Context {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how a unit of the store went, and passes its result on.
+    /// Notes how a unit of the store went that wrote, or meant to, and passes its result on.
     pub fn note_store<T>(&self, result: Result<T, AgentError>) -> Result<T, AgentError> {
+        self.note(result, true)
+    }
+
+    /// As [`Self::note_store`] for a unit that only read: its success says nothing about a store that takes no writes.
+    pub fn note_read<T>(&self, result: Result<T, AgentError>) -> Result<T, AgentError> {
+        self.note(result, false)
+    }
+
+    fn note<T>(&self, result: Result<T, AgentError>, write: bool) -> Result<T, AgentError> {
         let now = self.now().mono_ms;
         let mut health = self.health_mut();
         match &result {
@@ -229,11 +240,14 @@ impl Context {
                     tracing::error!(region = %self.me.region, %error, "the region's store fails; issuing goes on from memory");
                 }
                 health.store_error = Some(error.to_string());
+                health.store_refused_write |= write && error.is_refused_write();
             }
+            Ok(_) | Err(_) if health.store_refused_write && !(write && result.is_ok()) => {}
             Ok(_) | Err(_) => {
                 if health.store_error.take().is_some() {
                     tracing::info!(region = %self.me.region, "the region's store answers again");
                 }
+                health.store_refused_write = false;
                 health.store_ok_mono_ms = Some(now);
             }
         }
@@ -274,7 +288,7 @@ impl Context {
                 Ok::<_, DbError>((roster, version, standing, marks))
             })
         });
-        let (roster, roster_version, standing, marks) = self.note_store(read.await.map_err(AgentError::from))?;
+        let (roster, roster_version, standing, marks) = self.note_read(read.await.map_err(AgentError::from))?;
         let watermarks = marks
             .into_iter()
             .filter_map(|(scope, mark)| match scope {

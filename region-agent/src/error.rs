@@ -83,6 +83,21 @@ impl AgentError {
         }
     }
 
+    /// Whether the store, or its witness, can be read all the same.
+    #[must_use]
+    pub fn is_refused_write(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::Db(DbError::Full | DbError::ReadOnly) => true,
+            Self::Db(_)
+            | Self::Problem(_)
+            | Self::NotDurable(_)
+            | Self::Moved
+            | Self::EpochMoved
+            | Self::WentBack(_)
+            | Self::RegionDry(_) => false,
+        }
+    }
+
     /// What the caller is told.
     #[must_use]
     pub fn to_problem(&self) -> Problem {

@@ -18,8 +18,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Room for the images; sparse, so it costs what is written.
-const POOL_BYTES: u64 = 2 << 30;
+/// Room for the images, near the least that xfs accepts; sparse, so it costs what is written.
+const POOL_BYTES: u64 = 320 << 20;
 const DISK_BYTES: u64 = 48 << 20;
 
 /// Whether this process can mount what its test needs. Where it must be able to, it fails instead.
@@ -197,6 +197,29 @@ impl Disk {
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.disk.as_ref().expect("it is mounted").path()
+    }
+
+    /// The disk fails from now on: what would need a new place on it cannot be written, and the fsync of it
+    /// fails. The kernel forgets that it was never written, as it does with any disk.
+    pub fn break_down(&self) {
+        let filler = self.filler();
+        for size in ["64M", "4M", "256K", "4K"] {
+            let mut number = 0;
+            while works(Command::new("fallocate").args(["-l", size]).arg(filler.join(format!("{size}-{number}")))) {
+                number += 1;
+            }
+        }
+    }
+
+    /// The disk is repaired: new writes succeed. What failed before stays unwritten.
+    pub fn repair(&self) {
+        std::fs::remove_dir_all(self.filler()).expect("the filler can be removed");
+    }
+
+    fn filler(&self) -> PathBuf {
+        let filler = self.pool.path().join("filler");
+        std::fs::create_dir_all(&filler).expect("the pool is ours");
+        filler
     }
 
     /// The power goes now: what the disk holds at this instant. The disk itself goes on, so one life of

@@ -11,7 +11,8 @@ use cadastre_core::continuity::may_have_first_grant;
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope};
 use cadastre_core::namespace::{NamespaceEntry, decide_grant};
-use cadastre_core::roster::{Body, Kind};
+use cadastre_core::registry::RegionState;
+use cadastre_core::roster::{Body, Kind, RegionEntry};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::error::{Code, Problem};
@@ -312,13 +313,20 @@ impl Batch {
         let established = sql::established(tx).await?;
         let roster = shared::roster(tx).await?;
         let ids = established.iter().filter_map(|name| roster.region(name)).map(|r| r.region_id).collect();
+        let lives = |r: &RegionEntry| r.state.may_issue() || r.state == RegionState::Fenced;
+        let vouches = |name: &Name, other: &RegionEntry| other.founder || established.contains(name);
         let named = roster.regions().any(|(name, other)| {
             *name != asker.region
-                && (other.founder || established.contains(name))
+                && vouches(name, other)
                 && kept.get(name).is_some_and(|k| Some(k.store_id) == other.store_id && k.roster >= entry.version())
         });
+        // Where everybody who could vouch is retired, the lowest of the living begins anew. It cannot be a
+        // forgotten one: the last that remembered was only let go once the roster was held elsewhere.
+        let alone = !roster.regions().any(|(name, other)| lives(other) && vouches(name, other));
+        let first = roster.regions().filter(|(_, r)| lives(r)).map(|(_, r)| r.region_id).min();
+        let founder = region.founder || (alone && first == Some(asker.region_id));
         // Passing the gate put the roster into the witness before the region was told that it is active.
-        if may_have_first_grant(asker.region_id, region.founder, named, true, &ids) {
+        if may_have_first_grant(asker.region_id, founder, named, true, &ids) {
             return Ok(None);
         }
         Ok(not_ready(

@@ -17,11 +17,14 @@ impl Authority {
     /// Those of the store.
     pub async fn headroom(&self) -> Result<Headroom, ServiceError> {
         self.reload().await?;
-        let (rows, holdings) = self
+        let (rows, holdings, kept) = self
             .continuity
             .db()
             .read("headroom", |tx| {
-                Box::pin(async move { Ok::<_, LedgerError>((shared::scopes(tx).await?, sql::holdings(tx).await?)) })
+                Box::pin(async move {
+                    let rows = shared::scopes(tx).await?;
+                    Ok::<_, LedgerError>((rows, sql::holdings(tx).await?, sql::kept(tx).await?))
+                })
             })
             .await?;
         let now = self.now_ms();
@@ -39,7 +42,8 @@ impl Authority {
                     if held.is_none() && !r.state.may_issue() {
                         return None;
                     }
-                    Some(region_headroom(region, r, held.copied(), now))
+                    let heard = kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
+                    Some(region_headroom(region, r, held.copied(), heard))
                 })
                 .collect();
             let space_left = entry.definition.capacity().saturating_sub(watermark);
@@ -91,7 +95,7 @@ fn region_headroom(
     name: &Name,
     region: &cadastre_core::roster::RegionEntry,
     held: Option<&sql::Holding>,
-    now: u64,
+    heard_seconds: Option<u64>,
 ) -> RegionHeadroom {
     let (left, rate, peak) = held.map_or((0, 0.0, 0.0), |h| (h.left, h.rate, h.peak));
     RegionHeadroom {
@@ -104,6 +108,6 @@ fn region_headroom(
         runway_at_peak_seconds: plan::runway_seconds(left, peak),
         state: region.state,
         epoch: region.epoch,
-        heard_seconds: held.filter(|h| h.heard_at_ms > 0).map(|h| now.saturating_sub(h.heard_at_ms) / 1_000),
+        heard_seconds,
     }
 }

@@ -80,7 +80,7 @@ impl Authority {
             }
         };
         let lost = store == HolderStore::WentBack || message.words.store_went_back;
-        if lost && message.sender.epoch.is_none_or(|epoch| epoch == region.epoch) && self.is_open() {
+        if lost && message.sender.epoch.is_none_or(|epoch| epoch == region.epoch) {
             region =
                 self.region_event(caller, RegionEvent::WentBack, "its store went back in time", "authority").await?;
         }
@@ -327,9 +327,10 @@ struct Hearing {
 impl Hearing {
     async fn run(&self, tx: &mut Tx) -> Result<Heard, LedgerError> {
         let sender = &self.message.sender;
-        let sessions = sql::sessions_of(tx, &self.region, sender.store_id).await?;
-        let own = sessions.iter().find(|s| s.session == sender.session.0);
-        let (place, previous) = self.place(&sessions, own);
+        let newest = sql::newest_session(tx, &self.region, sender.store_id).await?;
+        let own = sql::session_of(tx, &self.region, sender.store_id, sender.session).await?;
+        let own = own.as_ref();
+        let (place, previous) = self.place(newest, own);
         let chain = match place {
             Place::LateCopy => return Ok(Heard::Late),
             Place::Clone => {
@@ -354,13 +355,14 @@ impl Hearing {
             }
             return Ok(Heard::Lacks(lacks));
         }
-        sql::put_session(tx, &self.session(chain.clone(), previous)).await?;
+        sql::put_session(tx, own, &self.session(chain.clone(), previous)).await?;
         let kept = sql::kept(tx).await?.remove(&self.region).filter(|k| k.store_id == sender.store_id);
         let before = kept.as_ref().map(|k| k.mark);
         let testified = self.message.words.store_mark;
         // Several agents on one store overtake one another; there the agent itself checks what was kept.
         let store = if sender.shared_store { HolderStore::Current } else { holder_store(before.as_ref(), &testified) };
-        let roster = roster_version(&self.message).max(kept.map(|k| k.roster).unwrap_or_default());
+        let said = if self.with_marks { roster_version(&self.message) } else { Default::default() };
+        let roster = said.max(kept.map(|k| k.roster).unwrap_or_default());
         let now = sql::Kept { store_id: sender.store_id, mark: testified, roster, heard_at_ms: self.now_ms };
         sql::keep(tx, &self.region, &now).await?;
         let mut confirmed = Vec::new();
@@ -377,7 +379,7 @@ impl Hearing {
     }
 
     /// Where the request stands, and the chain token that counts as the one before.
-    fn place(&self, sessions: &[sql::Session], own: Option<&sql::Session>) -> (Place, String) {
+    fn place(&self, newest: Option<SessionNo>, own: Option<&sql::Session>) -> (Place, String) {
         let sender = &self.message.sender;
         if own.is_some_and(|s| s.ended) {
             return (Place::WrongChain, String::new());
@@ -389,7 +391,6 @@ impl Hearing {
             previous_chain: s.previous_chain.clone(),
             current: s.generation == self.generation,
         });
-        let newest = sessions.iter().map(|s| SessionNo(s.session)).max();
         let chain = sender.chain.as_deref();
         let place = place(
             kept.as_ref(),
@@ -427,7 +428,7 @@ impl Hearing {
     /// Ends a conversation of which two copies were found, and records it.
     async fn copy(&self, tx: &mut Tx, own: Option<&sql::Session>, why: &'static str) -> Result<Heard, LedgerError> {
         if let Some(own) = own.filter(|own| own.incarnation == self.message.sender.incarnation) {
-            sql::put_session(tx, &sql::Session { ended: true, ..own.clone() }).await?;
+            sql::put_session(tx, Some(own), &sql::Session { ended: true, ..own.clone() }).await?;
         }
         let detail = format!(
             "region {} store {} session {} incarnation {}: {why}",

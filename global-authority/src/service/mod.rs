@@ -94,6 +94,8 @@ impl Authority {
                 ));
             }
             None => {
+                // A malformed token is refused before anything is made.
+                bootstrap.map_or(Ok(()), roster::check_bootstrap)?;
                 let cluster = ClusterId(entropy.uuid_v4());
                 continuity.initialise(Some(cluster), Scope::Roster).await?;
                 fresh = true;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use cadastre_core::continuity::{self, Exit, Testimony, WitnessMode};
-use cadastre_core::ids::{Name, RowId};
+use cadastre_core::ids::{Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
-use cadastre_core::roster::Roster;
+use cadastre_core::roster::{Body, Kind, Roster};
 use cadastre_ledger::continuity::{How, lift};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql::{self as shared, ScopeRow};
@@ -100,6 +100,7 @@ impl Authority {
                     }
                     // Knowledge is united at once; nothing is given out on it before the quarantine ends.
                     shared::roster_unite(tx, &full.roster).await?;
+                    know_epoch(tx, &region, testimony.epoch).await?;
                     sql::put_testimony(tx, &region, &testimony, now).await?;
                     Ok::<_, LedgerError>(())
                 })
@@ -113,6 +114,7 @@ impl Authority {
         let marks: Vec<ScopeMark> =
             witnessed.iter().flatten().map(|(scope, mark)| ScopeMark { scope: scope.clone(), mark: *mark }).collect();
         let empty = witnessed.is_none();
+        let generation = self.continuity.standing().generation;
         self.continuity
             .db()
             .read("evidence", move |tx| {
@@ -120,11 +122,16 @@ impl Authority {
                 Box::pin(async move {
                     let found = cadastre_ledger::continuity::contains_marks(tx, &marks).await?;
                     let highest = marks.iter().map(|m| m.mark.generation).max().unwrap_or_default();
+                    // Testimony and stated bounds belong to one generation: older ones are as if never said.
+                    let mut testimony = sql::testimonies(tx).await?;
+                    testimony.retain(|_, t| t.generation == generation);
+                    let mut stated = sql::stated(tx).await?;
+                    stated.retain(|_, (g, _)| *g == generation);
                     Ok::<_, LedgerError>(Evidence {
                         rows: shared::scopes(tx).await?,
                         roster: shared::roster(tx).await?,
-                        testimony: sql::testimonies(tx).await?,
-                        stated: sql::stated(tx).await?,
+                        testimony,
+                        stated,
                         overruled: sql::overruled(tx).await?,
                         seen: shared::seen_marks(tx).await?,
                         witness: (!empty).then_some((highest, !found.contains(&false))),
@@ -147,6 +154,7 @@ impl Authority {
         if self.continuity.refresh().await?.how.is_open() {
             return self.reload().await;
         }
+        self.continuity.recall_roster().await?;
         let evidence = self.evidence().await?;
         let generation = self.continuity.standing().generation;
         let how = match self.judge(&evidence, generation) {
@@ -161,7 +169,8 @@ impl Authority {
             }
             Exit::Waiting { .. } => return Ok(()),
         };
-        if how == How::Testified && self.jumps_too_far(&evidence).is_some() {
+        let overruled = evidence.overruled.is_some_and(|(g, _)| g == generation);
+        if how == How::Testified && !overruled && self.jumps_too_far(&evidence).is_some() {
             return Ok(());
         }
         self.lift_all(evidence, generation, how).await
@@ -252,8 +261,12 @@ impl Authority {
         }
         let generation = self.continuity.standing().generation;
         let evidence = self.evidence().await?;
-        let own = evidence.rows.iter().find(|r| r.scope == Scope::Namespace(namespace.clone()));
+        let scope = if namespace.as_str() == "roster" { Scope::Roster } else { Scope::Namespace(namespace.clone()) };
+        let own = evidence.rows.iter().find(|r| r.scope == scope);
         let own = own.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+        if scope == Scope::Roster && !lift.bounds.is_empty() {
+            return Err(problem(Code::InvalidRequest, "the roster has no bounds: state them per namespace"));
+        }
         let capacity = evidence.roster.namespace(namespace).map_or(u64::MAX, |n| n.definition.capacity());
         for (region, bound) in &lift.bounds {
             if evidence.roster.region(region).is_none() {
@@ -330,6 +343,20 @@ impl Authority {
         };
         Ok(Quarantines { continuity, quarantines })
     }
+}
+
+/// A region that holds a higher epoch than the roster was told so by an authority that this store forgot.
+async fn know_epoch(tx: &mut Tx, region: &Name, epoch: Epoch) -> Result<(), LedgerError> {
+    let Some(entry) = shared::roster_get(tx, Kind::Region, region).await? else { return Ok(()) };
+    let was = entry.version();
+    let mut known = entry;
+    if let Body::Region(body) = &mut known.body
+        && body.epoch < epoch
+    {
+        body.epoch = epoch;
+        shared::roster_put(tx, Some(was), &known).await?;
+    }
+    Ok(())
 }
 
 /// The highest ordinal of a namespace that anybody is known to hold, or an operator said they might.

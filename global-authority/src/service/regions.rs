@@ -1,8 +1,10 @@
 //! Regions: registering, joining, and the operator's hand on their life cycle.
 
+use cadastre_core::continuity::ScopeState;
 use cadastre_core::ids::{Epoch, Name, StoreId};
 use cadastre_core::registry::{RegionEvent, RegionState};
 use cadastre_core::roster::{Body, RegionEntry, Roster};
+use cadastre_ledger::continuity::How;
 use cadastre_ledger::error::LedgerError;
 use cadastre_protocol::admin::{AgentView, NewRegion, NewToken, RegionAction, RegionView};
 use cadastre_protocol::error::Code;
@@ -99,8 +101,13 @@ impl Authority {
         who: &str,
     ) -> Result<RegionEntry, ServiceError> {
         tracing::warn!(region = %name, ?event, why, who, "region");
-        let name = name.clone();
-        self.change(who, event_word(event), move |roster| {
+        let (name, said) = (name.clone(), format!("{who}: {why}"));
+        let state = match (event, self.how()) {
+            (RegionEvent::WentBack, How::Suspect) => ScopeState::Suspect,
+            (RegionEvent::WentBack, How::WentBack) => ScopeState::Back,
+            _ => ScopeState::Open,
+        };
+        self.change_in(state, &said, event_word(event), move |roster| {
             let mut entry = live_region(roster, &name)?;
             (entry.state, entry.epoch) = entry.state.after(event, entry.epoch)?;
             let effect = Effect::RaiseEpoch(entry.epoch);

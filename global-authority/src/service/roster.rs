@@ -93,6 +93,24 @@ impl Authority {
     where
         D: Fn(&Roster) -> Result<(Vec<Change>, T), ServiceError>,
     {
+        self.change_in(ScopeState::Open, who, what, decide).await
+    }
+
+    /// As [`Self::change`], in a scope that is in `state`. In a quarantine only the epoch of a region whose
+    /// store went back may rise: it must be able to burn, and to testify for what it holds then.
+    ///
+    /// # Errors
+    /// The decision's refusal, or those of the store.
+    pub(super) async fn change_in<T, D>(
+        &self,
+        state: ScopeState,
+        who: &str,
+        what: &'static str,
+        decide: D,
+    ) -> Result<T, ServiceError>
+    where
+        D: Fn(&Roster) -> Result<(Vec<Change>, T), ServiceError>,
+    {
         for _ in 0..TRIES {
             self.reload().await?;
             let known = self.known();
@@ -100,10 +118,12 @@ impl Authority {
             if changes.is_empty() {
                 return Ok(out);
             }
-            match self.write_changes(&known, changes, who, what).await {
+            match self.write_changes(&known, state, changes, who, what).await {
                 Ok(marks) => {
                     self.reload().await?;
-                    self.continuity.pass(&marks).await?;
+                    if state == ScopeState::Open {
+                        self.continuity.pass(&marks).await?;
+                    }
                     return Ok(out);
                 }
                 Err(ServiceError::Stale) => {}
@@ -116,6 +136,7 @@ impl Authority {
     async fn write_changes(
         &self,
         known: &Arc<Known>,
+        state: ScopeState,
         changes: Vec<Change>,
         who: &str,
         what: &'static str,
@@ -130,11 +151,11 @@ impl Authority {
             .write("roster_change", move |tx| {
                 let (known, changes, who, rows) = (Arc::clone(&known), changes.clone(), who.clone(), rows.clone());
                 Box::pin(async move {
-                    let was = open_scope(tx, &Scope::Roster, verified).await?;
+                    let was = scope_in(tx, &Scope::Roster, state, verified).await?;
                     if Some(was.row) != known.mark.map(|m| m.row) {
                         return Err(ServiceError::Stale);
                     }
-                    let mark = shared::raise(tx, &Scope::Roster, &was, was.seq + 1, row, what, now).await?;
+                    let mark = shared::raise_in(tx, state, &Scope::Roster, &was, was.seq + 1, row, what, now).await?;
                     let mut marks = vec![(Scope::Roster, mark)];
                     let mut names = Vec::new();
                     for (change, row) in changes.into_iter().zip(rows) {
@@ -158,14 +179,7 @@ impl Authority {
 
     /// Makes the first operator of an empty cluster.
     pub(super) async fn bootstrap(&self, secret: &str) -> Result<(), ServiceError> {
-        let well_made = secret.strip_prefix("cad_op_").is_some_and(|hex| {
-            hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
-        });
-        if !well_made {
-            return Err(ServiceError::refused(
-                "CADASTRE_BOOTSTRAP_TOKEN must be cad_op_ and 64 lower-case hex digits (256 random bits)",
-            ));
-        }
+        check_bootstrap(secret)?;
         let token = TokenEntry {
             token_id: "bootstrap".to_owned(),
             sha256: token::sha256_hex(secret),
@@ -235,11 +249,31 @@ async fn apply(
 /// # Errors
 /// [`LedgerError::Closed`].
 pub async fn open_scope(tx: &mut Tx, scope: &Scope, verified: Generation) -> Result<Mark, LedgerError> {
+    scope_in(tx, scope, ScopeState::Open, verified).await
+}
+
+async fn scope_in(tx: &mut Tx, scope: &Scope, state: ScopeState, verified: Generation) -> Result<Mark, LedgerError> {
     let row = shared::scope(tx, scope).await?;
     match row {
-        Some(row) if row.view.state == ScopeState::Open && row.view.generation == verified => Ok(row.view.mark),
+        Some(row) if row.view.state == state && row.view.generation == verified => Ok(row.view.mark),
         _ => Err(LedgerError::Closed(scope.to_string())),
     }
+}
+
+/// Whether a first operator's token is well made.
+///
+/// # Errors
+/// Where it is not.
+pub fn check_bootstrap(secret: &str) -> Result<(), ServiceError> {
+    let well_made = secret.strip_prefix("cad_op_").is_some_and(|hex| {
+        hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
+    });
+    if well_made {
+        return Ok(());
+    }
+    Err(ServiceError::refused(
+        "CADASTRE_BOOTSTRAP_TOKEN must be cad_op_ and 64 lower-case hex digits (256 random bits)",
+    ))
 }
 
 /// The next number for a region: one above every one that was ever given.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cadastre_core::ids::{Incarnation, Name, StoreId};
+use cadastre_core::ids::{Incarnation, Name, SessionNo, StoreId};
 use cadastre_core::mark::{Generation, Mark};
 use cadastre_runtime::db::{DbError, Row, Tx, Value};
 
@@ -70,21 +70,37 @@ fn session(row: &Row) -> Result<Session, DbError> {
     })
 }
 
-/// All sessions of a region's store, newest first.
+/// One session of a region's store.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn sessions_of(tx: &mut Tx, region: &Name, store: StoreId) -> Result<Vec<Session>, DbError> {
-    let rows = tx
-        .query(
-            select_sessions!(
-                "WHERE region = $1 AND store_id = $2
-             ORDER BY session DESC LIMIT 256"
-            ),
+pub async fn session_of(
+    tx: &mut Tx,
+    region: &Name,
+    store: StoreId,
+    number: SessionNo,
+) -> Result<Option<Session>, DbError> {
+    let row = tx
+        .query_opt(
+            select_sessions!("WHERE region = $1 AND store_id = $2 AND session = $3"),
+            &[region.as_str().into(), store.to_string().into(), Value::int(number.0)?],
+        )
+        .await?;
+    row.as_ref().map(session).transpose()
+}
+
+/// The highest session that a region's store ever registered.
+///
+/// # Errors
+/// Those of the store.
+pub async fn newest_session(tx: &mut Tx, region: &Name, store: StoreId) -> Result<Option<SessionNo>, DbError> {
+    let row = tx
+        .query_opt(
+            "SELECT session FROM sessions WHERE region = $1 AND store_id = $2 ORDER BY session DESC LIMIT 1",
             &[region.as_str().into(), store.to_string().into()],
         )
         .await?;
-    rows.iter().map(session).collect()
+    row.map(|row| row.uint(0).map(SessionNo)).transpose()
 }
 
 /// Sessions that spoke since `since_ms`, of all regions.
@@ -104,38 +120,50 @@ pub async fn live_sessions(tx: &mut Tx, since_ms: u64) -> Result<Vec<Session>, D
     rows.iter().map(session).collect()
 }
 
-/// Writes a session as it is now.
+/// Writes a session: new where `was` is `None`, else over exactly that request and token.
 ///
 /// # Errors
-/// Those of the store.
-pub async fn put_session(tx: &mut Tx, s: &Session) -> Result<(), DbError> {
-    tx.execute(
-        "INSERT INTO sessions (region, store_id, session, incarnation, number, chain, previous_chain, url, version,
-         clock_offset_ms, heard_at_ms, generation, ended, message)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-         ON CONFLICT (region, store_id, session) DO UPDATE SET number = excluded.number, chain = excluded.chain,
-         message = excluded.message,
-         previous_chain = excluded.previous_chain, url = excluded.url, version = excluded.version,
-         clock_offset_ms = excluded.clock_offset_ms, heard_at_ms = excluded.heard_at_ms, generation = excluded.generation, ended = excluded.ended",
-        &[
-            s.region.as_str().into(),
-            s.store_id.to_string().into(),
-            Value::int(s.session)?,
-            s.incarnation.to_string().into(),
-            Value::int(s.number)?,
-            s.chain.as_str().into(),
-            s.previous_chain.as_str().into(),
-            s.url.clone().into(),
-            s.version.as_str().into(),
-            s.clock_offset_ms.into(),
-            Value::int(s.heard_at_ms)?,
-            s.generation.to_sql().into(),
-            i64::from(s.ended).into(),
-            s.message.as_str().into(),
-        ],
-    )
-    .await?;
-    Ok(())
+/// `Conflict` where another request of the same session was first: two copies of one may come at once.
+pub async fn put_session(tx: &mut Tx, was: Option<&Session>, s: &Session) -> Result<(), DbError> {
+    let now = [
+        s.region.as_str().into(),
+        s.store_id.to_string().into(),
+        Value::int(s.session)?,
+        s.incarnation.to_string().into(),
+        Value::int(s.number)?,
+        s.chain.as_str().into(),
+        s.previous_chain.as_str().into(),
+        s.url.clone().into(),
+        s.version.as_str().into(),
+        s.clock_offset_ms.into(),
+        Value::int(s.heard_at_ms)?,
+        s.generation.to_sql().into(),
+        i64::from(s.ended).into(),
+        s.message.as_str().into(),
+    ];
+    let written = match was {
+        None => {
+            tx.execute(
+                "INSERT INTO sessions (region, store_id, session, incarnation, number, chain, previous_chain, url,
+                 version, clock_offset_ms, heard_at_ms, generation, ended, message)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+                 ON CONFLICT (region, store_id, session) DO NOTHING",
+                &now,
+            )
+            .await?
+        }
+        Some(was) => {
+            let guard = [Value::int(was.number)?, was.chain.as_str().into()];
+            tx.execute(
+                "UPDATE sessions SET incarnation = $4, number = $5, chain = $6, previous_chain = $7, url = $8,
+                 version = $9, clock_offset_ms = $10, heard_at_ms = $11, generation = $12, ended = $13, message = $14
+                 WHERE region = $1 AND store_id = $2 AND session = $3 AND number = $15 AND chain = $16",
+                &[now.as_slice(), &guard].concat(),
+            )
+            .await?
+        }
+    };
+    if written == 1 { Ok(()) } else { Err(DbError::Conflict) }
 }
 
 /// What was last heard of a region's store.

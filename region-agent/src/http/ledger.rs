@@ -139,7 +139,7 @@ async fn stretch(app: &App, namespace: &Name, from: u64, limit: u32) -> Result<S
             Ok::<_, AgentError>(Stretch { grants, blocks, segments, next })
         })
     });
-    ctx.note_store(read.await)
+    ctx.note_read(read.await)
 }
 
 #[utoipa::path(get, path = "/v1/segments", params(SegmentsQuery), responses((status = 200, body = SegmentsPage)))]
@@ -204,7 +204,7 @@ pub async fn verify(
     app.agent().ctx.view().callers.viewer(bearer(&headers)).map_err(refuse)?;
     let ctx = &app.agent().ctx;
     let read = ctx.continuity.db().read("ledger_names", |tx| Box::pin(sql::bounds(tx)));
-    let names: BTreeMap<Name, u64> = ctx.note_store(read.await.map_err(AgentError::from)).map_err(refuse)?;
+    let names: BTreeMap<Name, u64> = ctx.note_read(read.await.map_err(AgentError::from)).map_err(refuse)?;
     let region = ctx.view().standing.map_or(RegionId(0), |s| s.region_id);
     let mut findings = Vec::new();
     let mut checked = Checked::default();

@@ -59,5 +59,5 @@ async fn look_up(app: &App, namespace: Name, ordinal: u64) -> Result<Found, Agen
             Ok::<_, AgentError>((grant, block, sql::segment_of(tx, &namespace, ordinal).await?))
         })
     });
-    ctx.note_store(read.await)
+    ctx.note_read(read.await)
 }

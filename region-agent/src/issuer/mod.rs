@@ -135,7 +135,10 @@ impl Issuer {
             Refill::Idle | Refill::Wanted | Refill::InFlight => match self.ctx.may_carve() {
                 Err(error) => Outlook::Refused(error),
                 Ok(()) if self.ctx.store_alive() => Outlook::Wait,
-                Ok(()) => Outlook::Refused(dry("the region's store does not answer")),
+                Ok(()) => {
+                    let why = self.ctx.health().store_error;
+                    Outlook::Refused(dry(why.as_deref().unwrap_or("the region's store does not answer")))
+                }
             },
             Refill::BackingOff { why, .. } => match why {
                 AgentError::RegionDry(namespace) => self.above(&namespace),

@@ -93,7 +93,7 @@ impl Link {
                 })
             })
         });
-        self.ctx.note_store(read.await)
+        self.ctx.note_read(read.await)
     }
 
     /// Another agent of the same store may have heard something newer.

@@ -216,7 +216,7 @@ impl Link {
         if let Some(bound) = message.sender.cluster_id.filter(|c| *c != answer.cluster_id) {
             let text = format!(
                 "this store belongs to cluster {bound}; the authority is of cluster {}. To move the region on purpose, \
-                 start it with an empty data folder and `cadastre region recover {} --new-store`",
+                 start it with an empty data folder and `cadastre recover {} --new-store`",
                 answer.cluster_id, self.ctx.me.region
             );
             self.unanswered(&UplinkError::Refused(Problem::new(Code::Forbidden, text))).await;
@@ -228,7 +228,7 @@ impl Link {
             Err(AgentError::WentBack(why)) => {
                 talk.chain = Some(chain);
                 self.went_back(why).await?;
-                self.up(talk, sent, now, quarantined, clock_ms);
+                self.up(sent, now, quarantined, clock_ms);
                 return Ok(true);
             }
             result => result?,
@@ -243,7 +243,7 @@ impl Link {
         for usage in std::mem::take(&mut talk.usage_sent) {
             talk.usage_told.insert(usage.namespace.clone(), usage);
         }
-        self.up(talk, sent, now, quarantined, clock_ms);
+        self.up(sent, now, quarantined, clock_ms);
         talk.testify = testify_for;
         let again = testify_for.is_some() && testify_for != talk.testified;
         Ok(self.publish(talk, heard).await? || again)
@@ -351,7 +351,7 @@ impl Link {
         tracing::info!(region = %self.ctx.me.region, %namespace, code = problem.code.as_str(), wait, "no grant");
     }
 
-    fn up(&self, talk: &mut Talk, sent: Now, now: Now, quarantined: bool, clock_ms: u64) {
+    fn up(&self, sent: Now, now: Now, quarantined: bool, clock_ms: u64) {
         let middle = sent.wall_ms / 2 + now.wall_ms / 2;
         let mut health = self.ctx.health_mut();
         if health.uplink != UplinkState::Up {

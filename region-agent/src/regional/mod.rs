@@ -101,7 +101,7 @@ impl Regional {
         let Some(epoch) = self.ctx.view().epoch() else { return Ok(()) };
         let db = self.ctx.continuity.db();
         let read = db.read("region_recount", move |tx| Box::pin(async move { Ok::<_, AgentError>(sql::totals(tx, epoch).await?) }));
-        let mut totals = self.ctx.note_store(read.await)?;
+        let mut totals = self.ctx.note_read(read.await)?;
         let mut pools = self.pools();
         for (name, pool) in pools.iter_mut() {
             pool.totals = totals.remove(name).unwrap_or(Totals { left: 0, ..pool.totals });
@@ -124,7 +124,7 @@ impl Regional {
         let read = self.ctx.continuity.db().read("region_last_grants", |tx| {
             Box::pin(async move { Ok::<_, AgentError>(sql::last_grants(tx).await?) })
         });
-        for (name, size) in self.ctx.note_store(read.await)? {
+        for (name, size) in self.ctx.note_read(read.await)? {
             self.pools().entry(name).or_default().last_grant = size;
         }
         Ok(())

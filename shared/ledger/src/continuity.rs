@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cadastre_core::continuity::{self, Gate, GateView, ScopeState, ScopeView, Start, WitnessMode};
 use cadastre_core::ids::{ClusterId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
+use cadastre_core::roster::Entry;
 use cadastre_runtime::clock::Clock;
 use cadastre_runtime::db::{Db, DbError, Tx};
 use cadastre_runtime::entropy::Entropy;
@@ -391,7 +392,12 @@ impl Continuity {
         if empty {
             return self.fill_witness(raises.into_iter().map(|r| (r.scope, r.now)).collect()).await;
         }
-        match (witness.raise(raises).await, self.parts.mode) {
+        let known = raises.iter().find(|r| r.scope == Scope::Roster).map(|r| r.was.map(|m| m.version()));
+        let roster = match known {
+            None => vec![],
+            Some(version) => self.roster_since(version.unwrap_or_default()).await?,
+        };
+        match (witness.raise(raises, roster).await, self.parts.mode) {
             (Ok(raised), _) => Ok(raised),
             (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),
             (Err(error), _) => {
@@ -401,7 +407,12 @@ impl Continuity {
         }
     }
 
-    /// Fills an empty witness with the marks of every scope, and records that there is one.
+    async fn roster_since(&self, version: (Generation, u64)) -> Result<Vec<Entry>, LedgerError> {
+        let read = self.parts.db.read("witness_entries", move |tx| Box::pin(sql::roster_since(tx, version)));
+        Ok(read.await?)
+    }
+
+    /// Fills an empty witness with the marks of every scope and the roster, and records that there is one.
     ///
     /// # Errors
     /// Those of the store and the witness.
@@ -411,11 +422,27 @@ impl Continuity {
         for row in rows {
             marks.insert(row.scope, row.view.mark);
         }
-        let filled = self.believed(witness.fill(marks).await.map(Some))?.unwrap_or(true);
+        let roster = self.roster_since((Generation::default(), 0)).await?;
+        let filled = self.believed(witness.fill(marks, roster).await.map(Some))?.unwrap_or(true);
         self.parts.db.write("has_witness", |tx| Box::pin(sql::set_has_witness(tx))).await?;
         let standing = self.standing();
         self.stand(Standing { may_fill: false, ..standing });
         Ok(filled)
+    }
+
+    /// Unites what the witness knows of the roster into the store: knowledge only, nothing is given out on
+    /// it before the quarantine ends. Returns whether something was news.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn recall_roster(&self) -> Result<bool, LedgerError> {
+        let Some(witness) = &self.parts.witness else { return Ok(false) };
+        let entries = self.believed(witness.roster().await.map(Some))?.unwrap_or_default();
+        let unite = self.parts.db.write("recall_roster", move |tx| {
+            let entries = entries.clone();
+            Box::pin(async move { sql::roster_unite(tx, &entries).await })
+        });
+        Ok(unite.await?)
     }
 
     /// All marks of the witness; `None` where there is none or it is empty.

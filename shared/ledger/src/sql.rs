@@ -27,9 +27,7 @@ pub const SHARED_TABLES: &[&str] = &[
     "CREATE TABLE marks (
         row_id TEXT PRIMARY KEY, scope TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
         bound BIGINT NOT NULL, what TEXT NOT NULL, at_ms BIGINT NOT NULL)",
-    "CREATE TABLE roster (
-        kind TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
-        body TEXT NOT NULL, PRIMARY KEY (kind, name))",
+    ROSTER_TABLE,
     "CREATE TABLE seen_marks (
         scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
         bound BIGINT NOT NULL)",
@@ -38,6 +36,11 @@ pub const SHARED_TABLES: &[&str] = &[
         detail TEXT NOT NULL)",
     "CREATE INDEX audit_at ON audit (at_ms)",
 ];
+
+/// The roster's table, in stores and in witnesses.
+pub const ROSTER_TABLE: &str = "CREATE TABLE roster (
+    kind TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
+    body TEXT NOT NULL, PRIMARY KEY (kind, name))";
 
 /// The store's own row.
 #[derive(Clone, Debug, PartialEq)]
@@ -254,12 +257,31 @@ pub async fn insert_mark(tx: &mut Tx, scope: &Scope, mark: &Mark, what: &str, no
 }
 
 /// The one way to raise a scope: from the mark that was read to the next one, only while it is open
-/// in the generation `verified` by this process.
+/// in the generation of that mark.
 ///
 /// # Errors
-/// [`LedgerError::Closed`] where the guard did not hold.
+/// `Conflict` where the guard did not hold: somebody raised or closed it meanwhile.
 pub async fn raise(
     tx: &mut Tx,
+    scope: &Scope,
+    was: &Mark,
+    bound: u64,
+    row: RowId,
+    what: &str,
+    now_ms: u64,
+) -> Result<Mark, LedgerError> {
+    raise_in(tx, ScopeState::Open, scope, was, bound, row, what, now_ms).await
+}
+
+/// As [`raise`], for the one thing that may be written in a quarantine: the next epoch of a region whose
+/// store went back.
+///
+/// # Errors
+/// `Conflict` where the guard did not hold.
+#[allow(clippy::too_many_arguments)] // every one is a column of one statement
+pub async fn raise_in(
+    tx: &mut Tx,
+    state: ScopeState,
     scope: &Scope,
     was: &Mark,
     bound: u64,
@@ -271,7 +293,7 @@ pub async fn raise(
     let raised = tx
         .execute(
             "UPDATE scopes SET seq = $1, row_id = $2, bound = $3
-             WHERE scope = $4 AND state = 'open' AND generation = $5 AND seq = $6 AND row_id = $7 AND bound <= $3",
+             WHERE scope = $4 AND state = $8 AND generation = $5 AND seq = $6 AND row_id = $7 AND bound <= $3",
             &[
                 Value::int(next.seq)?,
                 row.to_string().into(),
@@ -280,6 +302,7 @@ pub async fn raise(
                 was.generation.to_sql().into(),
                 Value::int(was.seq)?,
                 was.row.to_string().into(),
+                state.as_str().into(),
             ],
         )
         .await?;

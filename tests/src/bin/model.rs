@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use tests::model::check::{BOUNDS, exhaust};
+use tests::model::mutations::MUTATIONS;
 use tests::model::rules::{Rule, Rules};
 use tests::model::walk::{shorten, timeline, walk};
 
@@ -39,6 +41,21 @@ enum Verb {
         #[arg(long)]
         count: bool,
     },
+    /// Every state within a bound.
+    Exhaustive {
+        /// Only this bound.
+        #[arg(long)]
+        bound: Option<String>,
+        /// Rules that are taken out.
+        #[arg(long)]
+        without: Vec<Rule>,
+    },
+    /// Takes each rule out in turn and reports when that is found.
+    Mutations {
+        /// Only this rule.
+        #[arg(long)]
+        rule: Option<Rule>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -46,7 +63,49 @@ fn main() -> ExitCode {
         Verb::Random { seed, runs, steps, without, only, count } => {
             random(seed, runs, steps, &without, only.as_deref(), count)
         }
+        Verb::Exhaustive { bound, without } => exhaustive(bound.as_deref(), &without),
+        Verb::Mutations { rule } => mutations(rule),
     }
+}
+
+fn exhaustive(name: Option<&str>, without: &[Rule]) -> ExitCode {
+    let mut well = true;
+    for bound in BOUNDS.iter().filter(|b| name.is_none_or(|n| n == b.name)) {
+        let begin = Instant::now();
+        let mut setup = (bound.setup)();
+        setup.rules = without.iter().fold(setup.rules, |rules, rule| rules.without(*rule));
+        let checked = exhaust(setup, true);
+        let seconds = begin.elapsed().as_secs_f64();
+        println!("{}: {} states, {seconds:.1} s: {}", bound.name, checked.states, bound.about);
+        if let Some((property, actions)) = checked.found {
+            well = false;
+            println!("  violated: {property}: {actions:?}");
+        } else if without.is_empty() && bound.states != 0 && bound.states != checked.states {
+            well = false;
+            println!("  it has {} states by its description: the model changed, state the new number", bound.states);
+        }
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn mutations(only: Option<Rule>) -> ExitCode {
+    let mut unfound = 0;
+    for mutation in MUTATIONS.iter().filter(|m| only.is_none_or(|rule| rule == m.rule)) {
+        match mutation.search() {
+            Some((walks, found)) => {
+                println!("{:24} found after {walks:>7} walks of {:>7}: {:?}", mutation.rule.name(), mutation.within, found.violation);
+                if only.is_some() {
+                    print!("{}", timeline(&shorten(&found)));
+                }
+            }
+            None => {
+                unfound += 1;
+                println!("{:24} NOT FOUND in {} walks", mutation.rule.name(), mutation.within);
+            }
+        }
+    }
+    println!("{unfound} removals not found");
+    if unfound == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn random(seed: u64, runs: u64, steps: usize, without: &[Rule], only: Option<&str>, count: bool) -> ExitCode {

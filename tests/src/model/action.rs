@@ -28,6 +28,8 @@ pub enum Action {
     Round { region: u8, agent: u8, authority: u8 },
     /// Carve.
     Carve { region: u8, agent: u8 },
+    /// Carve and expose.
+    Issue { region: u8, agent: u8 },
     /// Expose.
     Expose { region: u8, agent: u8 },
     /// A request deadline passes.
@@ -69,7 +71,7 @@ impl World {
     pub fn apply(&mut self, action: Action) {
         use Action as A;
         let a = |n: u8, w: &Self| usize::from(n) % w.authorities.len();
-        let r = |n: u8, w: &Self| usize::from(n) % w.regions.len();
+        let r = |n: u8, w: &Self| usize::from(n) % w.existing();
         match action {
             A::Send { region, agent, wants, altered } => {
                 let region = r(region, self);
@@ -111,6 +113,14 @@ impl World {
                     self.carve(region, agent);
                 }
             }
+            A::Issue { region, agent } => {
+                let region = r(region, self);
+                if let Some(agent) = self.agent(region, agent) {
+                    self.write_carve(region, agent);
+                    self.carve(region, agent);
+                    self.expose(region, agent);
+                }
+            }
             A::Expose { region, agent } => {
                 let region = r(region, self);
                 if let Some(agent) = self.agent(region, agent) {
@@ -128,7 +138,7 @@ impl World {
     fn apply_fault(&mut self, action: Action) {
         use Action as A;
         let a = |n: u8, w: &Self| usize::from(n) % w.authorities.len();
-        let r = |n: u8, w: &Self| usize::from(n) % w.regions.len();
+        let r = |n: u8, w: &Self| usize::from(n) % w.existing();
         match action {
             A::BackUp => self.back_up(),
             A::Restore { living } => self.restore(living),
@@ -171,7 +181,7 @@ impl World {
     fn apply_operator(&mut self, action: Action) {
         use Action as A;
         let a = |n: u8, w: &Self| usize::from(n) % w.authorities.len();
-        let r = |n: u8, w: &Self| usize::from(n) % w.regions.len();
+        let r = |n: u8, w: &Self| usize::from(n) % w.existing();
         let authority = match action {
             A::Register { authority }
             | A::Retire { authority, .. }
@@ -207,6 +217,11 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Regions are registered in their order.
+    fn existing(&self) -> usize {
+        self.regions.iter().filter(|r| r.exists).count().max(1)
     }
 
     /// The living agents of a region, by number.
@@ -256,7 +271,7 @@ impl Action {
         Some(match self {
             A::Gate { .. } | A::Deliver { .. } => return None,
             A::Send { .. } | A::Double { .. } | A::Lose { .. } | A::Cancel { .. } | A::Round { .. } => Cost::Talk,
-            A::Carve { .. } | A::Expose { .. } => Cost::Use,
+            A::Carve { .. } | A::Expose { .. } | A::Issue { .. } => Cost::Use,
             A::BackUp | A::Restore { .. } | A::Replicate { .. } | A::Promote { .. } | A::Restart { .. } => Cost::Store,
             A::SaveWitness | A::LoseWitness | A::PutWitnessBack => Cost::Witness,
             A::BackUpRegion { .. }

@@ -36,6 +36,10 @@ impl World {
             self.refresh(authority);
         }
         if request.promised > self.authorities[authority].verified {
+            let store = self.authorities[authority].store;
+            if request.promised <= self.stores[store].ledger.generation() {
+                self.violate(Violation::Broken("a generation of our own store is taken for a stranger's"));
+            }
             self.doubt(authority, false, "a region promised a generation above ours", request.promised);
         }
         if let Some(epoch) = request.epoch.filter(|epoch| *epoch > region.epoch) {
@@ -144,7 +148,7 @@ impl World {
     fn note_copies(&mut self, authority: usize, request: &Request) {
         let generation = self.authorities[authority].verified;
         let it = &mut self.regions[request.region];
-        if it.copies.len() < 2 {
+        if it.copies.len() < 2 || (request.chain.is_none() && request.number > 1) {
             return;
         }
         it.heard.retain(|h| h.0 == generation);

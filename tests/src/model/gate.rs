@@ -8,7 +8,7 @@ use cadastre_core::continuity::{Gate, GateView, WitnessMode, gate};
 
 use super::marks::{Door, Mark, Marks, NS, ROSTER, contains, keep_higher, view};
 use super::rules::Rule;
-use super::state::{Flight, Ledger, Stage, Then, World};
+use super::state::{Flight, Ledger, Stage, Then, Violation, World};
 
 impl World {
     /// Puts committed rows on their way.
@@ -32,7 +32,13 @@ impl World {
         };
         match next {
             Next::Dropped => {}
-            Next::Passed => self.passed(authority, it.then),
+            Next::Passed => {
+                let followed = self.stores[self.authorities[authority].store].standby.is_some();
+                if followed && !self.on_standby(authority, &it) {
+                    self.violate(Violation::Broken("A2: an answer leaves before the standby has its row"));
+                }
+                self.passed(authority, it.then);
+            }
             Next::Stage(stage) => {
                 it.stage = stage;
                 let at = flight.min(self.authorities[authority].flights.len());
@@ -43,7 +49,11 @@ impl World {
 
     /// Whether every row is on the standby, where one is required.
     fn proved(&self, authority: usize, flight: &Flight) -> bool {
-        if !self.setup.sync || !self.rules().has(Rule::SyncProof) {
+        !self.rules().has(Rule::SyncProof) || self.on_standby(authority, flight)
+    }
+
+    fn on_standby(&self, authority: usize, flight: &Flight) -> bool {
+        if !self.setup.sync {
             return true;
         }
         let store = &self.stores[self.authorities[authority].store];

@@ -12,7 +12,7 @@ use cadastre_core::sequence::Sequence;
 use super::marks::{Door, Mark, NS, REGIONS, ROSTER, RegionRow, name};
 use super::message::{Granted, Outcome, Request, Want};
 use super::rules::Rule;
-use super::state::{Grant, Ledger, World};
+use super::state::{Grant, Ledger, Violation, World};
 
 impl World {
     /// Answers every want of a message. Returns the mark that has to pass the gate, and, where a rule is
@@ -36,6 +36,12 @@ impl World {
             }
         }
         let store = self.authorities[authority].store;
+        if self.stores[store].ledger.door != Door::Open {
+            self.violate(Violation::Broken("A3: a closed store grants"));
+        }
+        if request.epoch != Some(row.epoch) {
+            self.violate(Violation::Broken("A3: an old epoch is given something"));
+        }
         let before = self.stores[store].ledger.clone_if(!self.rules().has(Rule::WitnessAfterCommit));
         let was = self.stores[store].ledger.marks[NS];
         let stale = self.authorities[authority].read_before.filter(|_| !self.rules().has(Rule::WatermarkConditional));
@@ -83,9 +89,13 @@ impl World {
         let ledger = &self.stores[store].ledger;
         // A row that was cancelled may stand beside the new one: the newest is the one that counts.
         if let Some(held) = ledger.grants.iter().rev().find(|g| g.allocation == want.allocation)
-            && let Some(outcome) = self.again(ledger.generation(), held, request, want)
+            && let held = held.clone()
+            && let Some(outcome) = self.again(ledger.generation(), &held, request, want)
         {
             if let Outcome::Granted(g) = &outcome {
+                if held.confirmed {
+                    self.violation.get_or_insert(Violation::Broken("A3: a row is replayed that was confirmed"));
+                }
                 let line = format!("  authority {authority} replays {}..{} to {}", g.lo, g.hi, name(request.region));
                 self.say(|| line);
             }

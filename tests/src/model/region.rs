@@ -9,7 +9,7 @@ use cadastre_core::mark::Generation;
 use super::marks::{Door, Life, Mark, NS, ROSTER, contains, keep_higher, name, view};
 use super::message::{Granted, Message, Outcome, Reply, Request, Want};
 use super::rules::Rule;
-use super::state::{Holding, Pending, RegionLedger, Testimony, World};
+use super::state::{Holding, Pending, RegionLedger, Testimony, Violation, World};
 
 impl World {
     /// The store of an agent.
@@ -190,6 +190,7 @@ impl World {
             self.say(|| format!("{} agent {agent} is a copy and ends", name(region)));
             return;
         }
+        self.answered(region, agent, &reply);
         let store = self.store_of(region, agent);
         if reply.generation < store.promised && rules.has(Rule::PromiseKept) {
             let line = format!("{} refuses an answer of generation {}", name(region), reply.generation.counter);
@@ -201,7 +202,6 @@ impl World {
             self.region_went_back(region, agent, "the authority holds a row that it lacks");
             return;
         }
-        self.answered(region, agent, &reply);
         if self.store_of(region, agent).epoch().is_some_and(|epoch| epoch > reply.epoch) {
             // The authority has forgotten an epoch. What it says of the roster is united all the same.
             self.take_roster(region, agent, &reply);
@@ -305,6 +305,11 @@ impl World {
         let floor = if rules.has(Rule::PromiseKept) { store.promised } else { Generation::default() };
         let holds = granted.epoch == epoch || !rules.has(Rule::EpochChecked);
         if !may_adopt(floor, granted.generation, pending, true, holds) {
+            return;
+        }
+        let old = rules.has(Rule::EpochChecked) || granted.epoch == epoch;
+        if asked.is_none() || !old {
+            self.violation.get_or_insert(Violation::Broken("R3: an answer is adopted that nobody waits for"));
             return;
         }
         if let Some(asked) = asked {

@@ -276,6 +276,8 @@ pub enum Violation {
     Duplicate(u32),
     /// Two copies of one process, or of one embedded store, were both answered again and again.
     TwoCopies(usize),
+    /// An invariant of the protocol that is checked where it could break, before it becomes a duplicate.
+    Broken(&'static str),
     /// Proof that a store went back was claimed, and none did.
     FalseAlarm,
     /// Everyone can be reached, and this region gets nothing.
@@ -477,6 +479,11 @@ impl World {
             testify: None,
             read_before: None,
         }
+    }
+
+    /// Keeps the first violation.
+    pub fn violate(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
     }
 
     /// A number that was never drawn before.

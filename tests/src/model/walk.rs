@@ -54,8 +54,9 @@ pub fn random_action(dice: &mut Dice) -> Action {
     let c = dice.coin();
     match dice.below(100) {
         0..28 => A::Round { region: x, agent: y, authority: z },
-        28..40 => A::Carve { region: x, agent: y },
-        40..52 => A::Expose { region: x, agent: y },
+        28..46 => A::Issue { region: x, agent: y },
+        46..49 => A::Carve { region: x, agent: y },
+        49..52 => A::Expose { region: x, agent: y },
         52..57 => A::Send { region: x, agent: y, wants: true, altered: z < 3 },
         57..64 => A::Deliver { message: x, authority: y },
         64..65 => A::Double { message: x, authority: y },

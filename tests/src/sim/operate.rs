@@ -127,7 +127,7 @@ fn of_store(world: &mut World, kind: Kind) {
         Kind::WitnessUp => world.witness.set_down(false),
         Kind::WitnessLost => {
             world.say("the witness is lost");
-            world.witness.put_back(BTreeMap::new());
+            world.witness.lose();
         }
         Kind::BackupWitness => world.witness_backup = Some(world.witness.image()),
         Kind::WitnessOld => {
@@ -182,7 +182,7 @@ fn of_region(world: &mut World, kind: Kind) {
         Kind::CloneRegion(_) => clone_region(world, r),
         Kind::RegionWitnessLost(_) => {
             world.say(format!("{name}'s witness is lost"));
-            world.regions[r].stores[0].witness.put_back(BTreeMap::new());
+            world.regions[r].stores[0].witness.lose();
         }
         Kind::RegionStoreDown(_, ms) => {
             world.say(format!("{name}'s database is down for {ms} ms"));

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use cadastre_core::mark::Scope;
+use cadastre_core::roster::{Entry, Roster};
 use cadastre_ledger::witness::{Marks, Raise, Witness, WitnessError};
 use cadastre_runtime::clock::{Clock, Now};
 use cadastre_runtime::entropy::Entropy;
@@ -85,6 +86,7 @@ pub struct SimWitness {
 #[derive(Default)]
 struct WitnessState {
     marks: Marks,
+    roster: Roster,
     down: bool,
 }
 
@@ -101,13 +103,20 @@ impl SimWitness {
 
     /// What it holds.
     #[must_use]
-    pub fn image(&self) -> Marks {
-        self.state().marks.clone()
+    pub fn image(&self) -> (Marks, Roster) {
+        let state = self.state();
+        (state.marks.clone(), state.roster.clone())
     }
 
-    /// Puts something else in place of what it holds; an empty one is a lost witness.
-    pub fn put_back(&self, marks: Marks) {
-        self.state().marks = marks;
+    /// Puts something else in place of what it holds.
+    pub fn put_back(&self, (marks, roster): (Marks, Roster)) {
+        let mut state = self.state();
+        (state.marks, state.roster) = (marks, roster);
+    }
+
+    /// Loses all that it holds.
+    pub fn lose(&self) {
+        self.put_back((Marks::new(), Roster::default()));
     }
 
     /// Takes it out of reach, or brings it back.
@@ -136,7 +145,7 @@ impl Witness for SimWitness {
         Ok((!state.marks.is_empty()).then(|| named.map(|(s, m)| (s.clone(), *m)).collect()))
     }
 
-    async fn raise(&self, raises: Vec<Raise>) -> Result<bool, WitnessError> {
+    async fn raise(&self, raises: Vec<Raise>, roster: Vec<Entry>) -> Result<bool, WitnessError> {
         self.reach().await?;
         let raised = {
             let mut state = self.state();
@@ -145,6 +154,7 @@ impl Witness for SimWitness {
                 for r in raises.into_iter().filter(|r| r.was.is_none_or(|was| r.now.is_above(&was))) {
                     state.marks.insert(r.scope, r.now);
                 }
+                state.roster.unite_all(roster);
             }
             fits
         };
@@ -152,13 +162,19 @@ impl Witness for SimWitness {
         Ok(raised)
     }
 
-    async fn fill(&self, marks: Marks) -> Result<bool, WitnessError> {
+    async fn fill(&self, marks: Marks, roster: Vec<Entry>) -> Result<bool, WitnessError> {
         self.reach().await?;
         let mut state = self.state();
         if !state.marks.is_empty() {
             return Ok(false);
         }
         state.marks = marks;
+        state.roster = roster.into_iter().collect();
         Ok(true)
+    }
+
+    async fn roster(&self) -> Result<Vec<Entry>, WitnessError> {
+        self.reach().await?;
+        Ok(self.state().roster.entries().cloned().collect())
     }
 }

@@ -135,7 +135,7 @@ pub struct World {
     /// What happened.
     pub trace: Trace,
     /// A copy of the witness.
-    pub witness_backup: Option<cadastre_ledger::witness::Marks>,
+    pub witness_backup: Option<(cadastre_ledger::witness::Marks, cadastre_core::roster::Roster)>,
     /// The rule that is taken out.
     pub mutation: Option<super::mutation::Mutation>,
 }

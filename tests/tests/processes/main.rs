@@ -8,6 +8,8 @@
 #![allow(clippy::indexing_slicing)]
 
 mod answers;
+mod cancelled;
 mod hand;
 mod help;
+mod kills;
 mod wan;

@@ -7,9 +7,11 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use cadastre_core::mark::Scope;
+use cadastre_core::roster::Entry;
 use cadastre_runtime::db::{self, ConnectOptions, Db, DbError};
 
 use super::{Marks, Raise, Witness, WitnessError, sql};
+use crate::sql as shared;
 
 /// Marks in a SQLite file.
 pub struct FileWitness {
@@ -97,10 +99,10 @@ impl Witness for FileWitness {
             .map_err(unavailable)
     }
 
-    async fn raise(&self, raises: Vec<Raise>) -> Result<bool, WitnessError> {
+    async fn raise(&self, raises: Vec<Raise>, roster: Vec<Entry>) -> Result<bool, WitnessError> {
         self.db
             .write("witness_raise", move |tx| {
-                let raises = raises.clone();
+                let (raises, roster) = (raises.clone(), roster.clone());
                 Box::pin(async move {
                     for raise in &raises {
                         if sql::one(tx, &raise.scope).await? != raise.was {
@@ -112,6 +114,7 @@ impl Witness for FileWitness {
                             sql::put(tx, &raise.scope, &raise.now).await?;
                         }
                     }
+                    shared::roster_unite(tx, &roster).await?;
                     Ok::<_, DbError>(true)
                 })
             })
@@ -119,10 +122,10 @@ impl Witness for FileWitness {
             .map_err(unavailable)
     }
 
-    async fn fill(&self, marks: Marks) -> Result<bool, WitnessError> {
+    async fn fill(&self, marks: Marks, roster: Vec<Entry>) -> Result<bool, WitnessError> {
         self.db
             .write("witness_fill", move |tx| {
-                let marks = marks.clone();
+                let (marks, roster) = (marks.clone(), roster.clone());
                 Box::pin(async move {
                     if !sql::all(tx).await?.is_empty() {
                         return Ok(false);
@@ -130,10 +133,16 @@ impl Witness for FileWitness {
                     for (scope, mark) in &marks {
                         sql::put(tx, scope, mark).await?;
                     }
+                    shared::roster_unite(tx, &roster).await?;
                     Ok::<_, DbError>(true)
                 })
             })
             .await
             .map_err(unavailable)
+    }
+
+    async fn roster(&self) -> Result<Vec<Entry>, WitnessError> {
+        let roster = self.db.read("witness_roster", |tx| Box::pin(shared::roster(tx))).await.map_err(unavailable)?;
+        Ok(roster.entries().cloned().collect())
     }
 }

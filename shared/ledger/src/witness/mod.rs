@@ -1,6 +1,7 @@
 //! The witness: marks kept in another failure domain than the store.
 //!
-//! It holds, per scope, the highest mark whose answer may have left. It is raised by compare-and-set
+//! It holds, per scope, the highest mark whose answer may have left, and the roster as of its mark: a
+//! mark alone would say that a region was forgotten, and not which. It is raised by compare-and-set
 //! **before** an answer leaves, only upwards, and it is never the only place that a bound stands: a
 //! witness can stop an answer or end a doubt, it cannot grant. Its key is the role (and cluster) of
 //! the store that it watches, so that two stores never share one by accident.
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use cadastre_core::mark::{Mark, Scope};
+use cadastre_core::roster::Entry;
 
 pub use file::FileWitness;
 
@@ -61,15 +63,22 @@ pub trait Witness: Send + Sync {
     /// [`WitnessError`].
     async fn read_some(&self, scopes: &[Scope]) -> Result<Option<Marks>, WitnessError>;
 
-    /// Raises all of them, or none where one was raised by somebody else meanwhile (`false`).
+    /// Raises all of them and unites `roster`, or does nothing where one was raised by somebody else
+    /// meanwhile (`false`).
     ///
     /// # Errors
     /// [`WitnessError`].
-    async fn raise(&self, raises: Vec<Raise>) -> Result<bool, WitnessError>;
+    async fn raise(&self, raises: Vec<Raise>, roster: Vec<Entry>) -> Result<bool, WitnessError>;
 
     /// Fills an empty witness; `false` where it is not empty.
     ///
     /// # Errors
     /// [`WitnessError`].
-    async fn fill(&self, marks: Marks) -> Result<bool, WitnessError>;
+    async fn fill(&self, marks: Marks, roster: Vec<Entry>) -> Result<bool, WitnessError>;
+
+    /// The roster that was witnessed.
+    ///
+    /// # Errors
+    /// [`WitnessError`].
+    async fn roster(&self) -> Result<Vec<Entry>, WitnessError>;
 }

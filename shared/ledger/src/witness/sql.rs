@@ -13,6 +13,8 @@ pub(super) const MIGRATIONS: &[Migration] = &[(
         "CREATE TABLE marks (
             scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
             bound BIGINT NOT NULL)",
+        // The same shape as in a store: the ledger's own functions read and unite it.
+        crate::sql::ROSTER_TABLE,
     ],
 )];
 

@@ -22,10 +22,10 @@ pub enum DbError {
     #[error("the outcome of the commit is unknown: {0}")]
     Indeterminate(String),
     /// The disk is full; nothing was written.
-    #[error("the store's disk is full")]
+    #[error("the store's disk is full: make room on it; nothing that was given out is lost")]
     Full,
     /// The store accepts no writes (a standby, or a file system mounted read-only).
-    #[error("the store is read only")]
+    #[error("the store is read only: mount its file system writable, or point to the primary")]
     ReadOnly,
     /// What was read contradicts what was written.
     #[error("the store holds something that was never written there: {0}")]

@@ -23,7 +23,7 @@ use super::Db;
 use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode};
 use super::error::DbError;
 use super::sqlx_classify::classify;
-use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres};
+use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres, settle_log};
 use super::sqlx_tx::SqlxTx;
 
 /// How to open a store.
@@ -189,7 +189,10 @@ async fn pool(url: &str, setup: Setup, options: &ConnectOptions, kind: EngineKin
     // then tell only of the timeout.
     let first = async {
         let mut conn = AnyConnection::connect_with(&parsed).await?;
-        let result = prepare(&mut conn, setup).await;
+        let mut result = prepare(&mut conn, setup).await;
+        if single_writer && result.is_ok() {
+            result = settle_log(&mut conn).await;
+        }
         conn.close().await.ok();
         result
     };

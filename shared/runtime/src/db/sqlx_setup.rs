@@ -63,6 +63,18 @@ async fn prepare_sqlite(conn: &mut AnyConnection, setup: Setup) -> Result<(), sq
     Ok(())
 }
 
+/// Copies an SQLite log into its file and syncs that, before a process builds on it. After a failed fsync the
+/// kernel shows what was never written, as long as it remembers it: a commit behind such a gap would be lost
+/// with the next power cut. What was copied and synced is on the disk.
+pub(super) async fn settle_log(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    let row = conn.fetch_one("PRAGMA wal_checkpoint(PASSIVE)").await?;
+    let (log, copied): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+    if copied < log {
+        return Err(refuse("the SQLite log cannot be copied into its file: another program has the store open, close it"));
+    }
+    Ok(())
+}
+
 async fn pragma_int(conn: &mut AnyConnection, sql: &'static str) -> Result<i64, sqlx::Error> {
     conn.fetch_one(sql).await?.try_get(0)
 }
