@@ -107,7 +107,9 @@ impl AgentError {
             Self::Moved | Self::EpochMoved | Self::Db(DbError::Conflict | DbError::Unique) => {
                 Problem::new(Code::SegmentDry, "other requests were in the way; the same request may succeed at once")
             }
-            Self::NotDurable(_) | Self::Db(DbError::Indeterminate(_)) => Problem::new(Code::NotDurable, self.to_string()),
+            Self::NotDurable(_) | Self::Db(DbError::Indeterminate(_)) => {
+                Problem::new(Code::NotDurable, self.to_string())
+            }
             Self::WentBack(_) => Problem::new(Code::StoreUnproven, self.to_string()),
             Self::Store(_) => Problem::new(Code::UpstreamUnavailable, self.to_string()),
             Self::Db(error) => Problem::new(Code::UpstreamUnavailable, format!("the region's store: {error}")),

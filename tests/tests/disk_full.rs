@@ -166,7 +166,10 @@ async fn an_agent_whose_disk_is_full_goes_on_from_memory() {
     cluster.restart_agent("eu").await;
     goes_on(&cluster, "eu", &exposed, 600).await;
     nothing_was_lost(&cluster, &exposed).await;
-    say(&format!("an agent on a full disk: {} ids, none twice; with room again it went on after {waited:?}", exposed.total()));
+    say(&format!(
+        "an agent on a full disk: {} ids, none twice; with room again it went on after {waited:?}",
+        exposed.total()
+    ));
     agent.kill9();
 }
 
@@ -181,7 +184,11 @@ async fn an_agent_whose_witness_has_no_room_exposes_no_carve() {
     disk.fill();
     let left = left_in_memory(&cluster).await;
     let (issued, _) = drain(&cluster, "eu", &exposed).await;
-    assert_eq!(issued, left / u64::from(COUNT) * u64::from(COUNT), "a carve that the witness does not know stays inside");
+    assert_eq!(
+        issued,
+        left / u64::from(COUNT) * u64::from(COUNT),
+        "a carve that the witness does not know stays inside"
+    );
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (issued, problem) = drain(&cluster, "eu", &exposed).await;
     assert_eq!(issued, 0);
@@ -278,7 +285,11 @@ async fn ends_at_failed_fsync(daemon: &Daemon, nth: u32) {
     let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", &inject];
     daemon.change(|spec| spec.wrapped(&strace));
     daemon.start_again();
-    assert!(daemon.ended_within(Duration::from_secs(60)).await, "fsync {nth} failed, and it goes on:\n{}", daemon.log());
+    assert!(
+        daemon.ended_within(Duration::from_secs(60)).await,
+        "fsync {nth} failed, and it goes on:\n{}",
+        daemon.log()
+    );
     let log = daemon.log();
     let told = &log[before..];
     assert!(told.contains("refused to make a write durable"), "fsync {nth}: {told}");

@@ -9,6 +9,9 @@
 //! The last life is cut while SQLite copies its log into the file, the one moment at which the order of two
 //! files' writes counts.
 //!
+//! A disk that fails, is repaired and then loses its power is worse: after a failed fsync the kernel shows what
+//! was never written, as long as it remembers it. A process that built upon that would lose all it exposed.
+//!
 //! The negative controls run the same cuts with SQLite's durability weakened. They must lose something: that
 //! proves that these tests can fail.
 
@@ -35,6 +38,8 @@ const LIVES: usize = 6;
 const CUTS: usize = 10;
 /// Which of the lives lasts until the log is copied.
 const LONG_LIFE: usize = LIVES - 1;
+/// Failures of the disk, each followed by a repair and two cuts.
+const BREAKDOWNS: usize = 4;
 /// Cuts of the negative control.
 const WEAK_CUTS: usize = 20;
 /// `2^63 - 1`: the ordinals of a namespace that is defined by the defaults.
@@ -107,12 +112,21 @@ async fn agent_goes_on(cluster: &Cluster, cut: &Cut, port: u16, exposed: i64) ->
     if status["continuity"] != "witnessed" {
         return Err(format!("{exposed} was exposed; after the cut the store is {}", status["continuity"]));
     }
-    let ids = ask_ids(&http::client(), &url, &cluster.service_token, "orders", 60).await;
-    let ids = ids.map_err(|problem| format!("nothing comes out after the cut: {problem}"))?;
-    match ids.iter().min() {
-        Some(lowest) if *lowest > exposed => Ok(()),
-        lowest => Err(format!("{exposed} was exposed, and after the cut it went on with {lowest:?}")),
+    // More than a segment, so that what it carves itself is seen too.
+    let (client, until) = (http::client(), Instant::now() + Duration::from_secs(20));
+    let mut ids = Vec::new();
+    while ids.len() < 60 {
+        match ask_ids(&client, &url, &cluster.service_token, "orders", 20).await {
+            Ok(more) => ids.extend(more),
+            Err(problem) if Instant::now() < until && problem.retry_after.is_some() => a_moment().await,
+            Err(problem) => return Err(format!("nothing comes out after the cut: {problem}")),
+        }
     }
+    let lowest = ids.into_iter().min().unwrap_or_default();
+    if lowest <= exposed {
+        return Err(format!("{exposed} was exposed, and after the cut it went on with {lowest}"));
+    }
+    Ok(())
 }
 
 /// Starts an authority on what the disk held: it must find its store sound, and grant above all that was
@@ -269,6 +283,38 @@ async fn an_authority_loses_no_grant_that_it_exposed() {
     cluster.authority.kill9();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_exposed_after_a_failed_disk_was_repaired_is_not_lost() {
+    if !available("power cuts after a failed disk") {
+        return;
+    }
+    let (began, port, mut tally) = (Instant::now(), ports::free(), Tally::default());
+    let exposed = Arc::new(Exposed::new());
+    let disk = Disk::new();
+    let cluster = cluster_on(&disk, true).await;
+    let agent = &cluster.region("eu").agent;
+    let load = callers(&cluster, "eu", &exposed);
+    for _ in 0..BREAKDOWNS {
+        assert!(load.successes_within(20, Duration::from_secs(20)).await, "{}", agent.log());
+        disk.break_down();
+        assert!(agent.ended_within(Duration::from_secs(30)).await, "it goes on without its disk:\n{}", agent.log());
+        assert_eq!(agent.exit_code(), Some(134), "it aborts:\n{}", agent.log());
+        disk.repair();
+        cluster.restart_agent("eu").await;
+        assert!(load.successes_within(50, Duration::from_secs(20)).await, "{}", agent.log());
+        for (before, cut) in cuts(&disk, &exposed, 2).await {
+            let verdict = stored(&cut, "region.db", "segments", before);
+            let verdict = if verdict.is_ok() { agent_goes_on(&cluster, &cut, port, before).await } else { verdict };
+            tally.judge(verdict);
+        }
+    }
+    load.stop().await;
+    tally.tell("an agent whose disk had failed before", &exposed, began);
+    exposed.assert_no_duplicates();
+    assert!(tally.losses.is_empty(), "{:#?}", tally.losses);
+    agent.kill9();
+}
+
 /// Cuts of a store whose SQLite is weakened to `level`; what they came to.
 async fn weakened(level: &str, agent: bool) -> Tally {
     let (began, disk) = (Instant::now(), Disk::new());
@@ -279,7 +325,11 @@ async fn weakened(level: &str, agent: bool) -> Tally {
         ("an authority", &cluster.authority, "authority.db", "grants")
     };
     daemon.change(|spec| spec.arg("--unsafe-sqlite-synchronous").arg(level));
-    if agent { cluster.restart_agent("eu").await } else { cluster.restart_authority().await }
+    if agent {
+        cluster.restart_agent("eu").await
+    } else {
+        cluster.restart_authority().await
+    }
     cluster.until_served("eu", "orders").await;
     let (exposed, mut tally) = (Arc::new(Exposed::new()), Tally::default());
     let load = callers(&cluster, "eu", &exposed);

@@ -53,6 +53,16 @@ impl Authority {
     /// # Errors
     /// Refusals, and those of the store.
     pub async fn message(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
+        let answer = self.answer(caller, message).await;
+        if matches!(answer, Err(ServiceError::Ledger(LedgerError::Closed(_)))) {
+            // Another process of this authority may have opened a newer generation: the sender's next
+            // message finds this one up to date.
+            self.continuity.refresh().await?;
+        }
+        answer
+    }
+
+    async fn answer(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
         self.admit(caller, &message)?;
         let mut region = self.bound(caller, &message).await?;
         if message.words.promised > self.continuity.standing().generation {

@@ -127,6 +127,13 @@ impl Authority {
                     return Ok(out);
                 }
                 Err(ServiceError::Stale) => {}
+                // Another process of this authority may have opened a newer generation.
+                Err(ServiceError::Ledger(LedgerError::Closed(scope))) => {
+                    let open = self.continuity.refresh().await?.how.is_open();
+                    if open != (state == ScopeState::Open) {
+                        return Err(LedgerError::Closed(scope).into());
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -55,6 +55,8 @@ pub(super) struct Adopted {
 pub(super) struct Heard {
     /// Set where nothing was taken.
     pub ignored: Option<&'static str>,
+    /// Whether that was because the authority has forgotten an epoch: it can be told so by testimony.
+    pub forgetful: bool,
     /// Whether roster, standing or marks have to be read again.
     pub changed: bool,
     /// Whether the roster is another one: what was refused may be granted now.
@@ -105,7 +107,8 @@ impl Hearing {
         }
         if standing.is_some_and(|s| s.epoch > theirs) {
             // The authority has forgotten an epoch. What it says of the roster is united all the same.
-            let mut heard = Heard { ignored: Some("it is of an epoch that is over"), ..Heard::default() };
+            let mut heard = Heard::ignored("it is of an epoch that is over");
+            heard.forgetful = true;
             self.take_roster(tx, &mut heard).await?;
             return Ok(heard);
         }

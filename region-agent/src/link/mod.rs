@@ -237,8 +237,9 @@ impl Link {
         if let Some(why) = heard.ignored {
             // Whoever says what is over is not the authority's word: it does not count as being heard either.
             self.unanswered(&UplinkError::Unreachable(format!("an answer was not taken: {why}"))).await;
+            talk.testify = if heard.forgetful { testify_for } else { None };
             self.publish(talk, heard).await?;
-            return Ok(false);
+            return Ok(talk.testify.is_some() && talk.testify != talk.testified);
         }
         for usage in std::mem::take(&mut talk.usage_sent) {
             talk.usage_told.insert(usage.namespace.clone(), usage);

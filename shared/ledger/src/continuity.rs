@@ -213,7 +213,13 @@ impl Continuity {
         let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
         self.stand(Standing { generation, how, may_fill: unborn });
         if how.is_open() {
-            self.pass(&marks.into_iter().collect::<Vec<_>>()).await?;
+            match self.pass(&marks.into_iter().collect::<Vec<_>>()).await {
+                // Another process started at the same time and opened a generation above this one.
+                Err(LedgerError::Closed(_)) => {
+                    self.refresh().await?;
+                }
+                passed => passed?,
+            }
         }
         tracing::info!(role = %self.parts.role, continuity = how.as_str(), %generation, reason, "store judged at start");
         Ok(self.standing())

@@ -26,6 +26,8 @@ pub enum Action {
     Cancel { authority: u8, flight: u8 },
     /// A whole exchange: message, gate, answer.
     Round { region: u8, agent: u8, authority: u8 },
+    /// The beginning of one: some steps of the gate; the answer is taken, or on its way.
+    Part { region: u8, agent: u8, authority: u8, steps: u8, take: bool },
     /// Carve.
     Carve { region: u8, agent: u8 },
     /// Carve and expose.
@@ -104,6 +106,12 @@ impl World {
                 let region = r(region, self);
                 if let Some(agent) = self.agent(region, agent) {
                     self.round(region, agent, a(authority, self), true);
+                }
+            }
+            A::Part { region, agent, authority, steps, take } => {
+                let region = r(region, self);
+                if let Some(agent) = self.agent(region, agent) {
+                    self.part(region, agent, a(authority, self), steps, take);
                 }
             }
             A::Carve { region, agent } => {
@@ -244,6 +252,29 @@ impl World {
         }
     }
 
+    /// A message and some steps of what it sets going; the rest stays where it is.
+    fn part(&mut self, region: usize, agent: usize, authority: usize, steps: u8, take: bool) {
+        let Some(request) = self.draft(region, agent, true, false) else { return };
+        self.say(|| format!("{} agent {agent} speaks with authority {authority}", super::marks::name(region)));
+        let before = self.net.len();
+        self.hear_request(authority, request);
+        for _ in 0..steps % 9 {
+            let store = self.authorities[authority].store;
+            if self.setup.sync && steps < 128 {
+                self.replicate(store);
+            }
+            let last = self.authorities[authority].flights.len();
+            if last > 0 {
+                self.step_gate(authority, last - 1);
+            }
+        }
+        while take && self.net.len() > before {
+            if let Message::Reply(reply) = self.net.remove(before) {
+                self.take(region, agent, *reply);
+            }
+        }
+    }
+
     /// A message, everything that it sets going, and its answer.
     pub fn round(&mut self, region: usize, agent: usize, authority: usize, wants: bool) {
         let Some(request) = self.draft(region, agent, wants, false) else { return };
@@ -270,7 +301,7 @@ impl Action {
         use Action as A;
         Some(match self {
             A::Gate { .. } | A::Deliver { .. } => return None,
-            A::Send { .. } | A::Double { .. } | A::Lose { .. } | A::Cancel { .. } | A::Round { .. } => Cost::Talk,
+            A::Send { .. } | A::Double { .. } | A::Lose { .. } | A::Cancel { .. } | A::Round { .. } | A::Part { .. } => Cost::Talk,
             A::Carve { .. } | A::Expose { .. } | A::Issue { .. } => Cost::Use,
             A::BackUp | A::Restore { .. } | A::Replicate { .. } | A::Promote { .. } | A::Restart { .. } => Cost::Store,
             A::SaveWitness | A::LoseWitness | A::PutWitnessBack => Cost::Witness,

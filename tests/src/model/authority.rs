@@ -148,16 +148,17 @@ impl World {
     fn note_copies(&mut self, authority: usize, request: &Request) {
         let generation = self.authorities[authority].verified;
         let it = &mut self.regions[request.region];
-        if it.copies.len() < 2 || (request.chain.is_none() && request.number > 1) {
+        if it.copies.len() < 2 {
             return;
         }
         it.heard.retain(|h| h.0 == generation);
-        let last = it.heard.last().map(|h| h.1);
-        if last == Some(request.speaker) {
+        // Who was not answered since the copying presents what both know.
+        let Some(speaker) = request.speaker else { return };
+        if it.heard.last().map(|h| h.1) == Some(speaker) {
             return;
         }
-        let again = it.heard.iter().any(|h| h.1 == request.speaker && h.2 < request.number);
-        it.heard.push((generation, request.speaker, request.number));
+        let again = it.heard.iter().any(|h| h.1 == speaker && h.2 < request.number);
+        it.heard.push((generation, speaker, request.number));
         if again && it.heard.len() > 3 && self.violation.is_none() {
             self.violation = Some(Violation::TwoCopies(request.region));
         }
@@ -177,7 +178,7 @@ impl World {
         if lacks == [None, None] {
             return;
         }
-        super::marks::keep_higher(&mut ledger.seen, &lacks);
+        ledger.keep_seen(&lacks, rules);
         let highest = lacks.iter().flatten().map(|m| m.generation).max().unwrap_or_default();
         if self.authorities[authority].door != Door::Back {
             let why = format!("{} holds a mark whose row this store lacks", name(request.region));
@@ -268,13 +269,7 @@ impl World {
         let named = all.then_some(ledger.marks[NS]);
         let marks = [named, Some(ledger.marks[ROSTER])];
         reply.marks = marks;
-        if self.rules().has(Rule::DefinitionWithGrant) {
-            reply.roster = Some(ledger.roster.since(request.marks[ROSTER].map(|m| m.version()).unwrap_or_default()));
-        } else {
-            let mut stale = ledger.roster.since(request.marks[ROSTER].map(|m| m.version()).unwrap_or_default());
-            stale.definitions.version = Default::default();
-            reply.roster = Some(stale);
-        }
+        reply.roster = Some(ledger.roster.since(request.marks[ROSTER].map(|m| m.version()).unwrap_or_default()));
         self.take_off(authority, marks, Then::Send(Box::new(reply)));
     }
 

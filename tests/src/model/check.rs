@@ -76,7 +76,7 @@ fn witness() -> Setup {
 
 fn region() -> Setup {
     let faults = Faults { region_back: true, ..Faults::none() };
-    Setup { faults, mode: WitnessMode::None, budget: [4, 4, 0, 0, 3, 0], ..Setup::calm() }
+    Setup { faults, mode: WitnessMode::None, budget: [2, 3, 0, 0, 3, 0], ..Setup::calm() }
 }
 
 fn members() -> Setup {

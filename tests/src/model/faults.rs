@@ -169,6 +169,8 @@ impl World {
         it.copies.push(store);
         let copy = it.copies.len() - 1;
         it.agents.push(super::state::Agent { copy, ..me });
+        it.agents.iter_mut().for_each(|a| a.answered = false);
+        it.heard.clear();
         self.say(|| format!("{} agent {agent} is COPIED with its memory and its store", name(region)));
     }
 

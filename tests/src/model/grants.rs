@@ -120,6 +120,7 @@ impl World {
             hi,
             generation: ledger.generation(),
             confirmed: false,
+            definitions: ledger.roster.definitions.from.clone(),
         };
         let granted = granted(&grant, false);
         ledger.grants.push(grant);
@@ -194,6 +195,7 @@ fn granted(grant: &Grant, replayed: bool) -> Granted {
         epoch: grant.epoch,
         generation: grant.generation,
         replayed,
+        definitions: grant.definitions.clone(),
     }
 }
 

@@ -52,8 +52,10 @@ impl World {
         let seq = store.mark.seq + 1;
         store.mark = Mark { seq, row, bound: seq, ..store.mark };
         store.rows.push(row);
-        let segment =
-            Segment { next: lo, hi, to_pass: Some(store.mark), definitions: store.roster.definitions.from.clone() };
+        let named = store.holdings.iter().find(|h| h.grant == grant).map(|h| h.definitions.clone());
+        let named = named.filter(|_| rules.has(Rule::GrantNamesDefinition));
+        let definitions = named.unwrap_or_else(|| store.roster.definitions.from.clone());
+        let segment = Segment { next: lo, hi, to_pass: Some(store.mark), definitions };
         let me = &mut self.regions[region].agents[agent];
         me.segment = Some(segment);
         me.read_before = (!rules.has(Rule::CarveConditional)).then_some(hi);

@@ -69,6 +69,17 @@ pub fn keep_higher(held: &mut Marks, heard: &Marks) {
     }
 }
 
+/// Keeps the higher mark of each scope, and of both the higher bound: the newer one need not be.
+pub fn keep_known(held: &mut Marks, heard: &Marks) {
+    let bounds = [0, 1].map(|s| [held[s], heard[s]].into_iter().flatten().map(|m| m.bound).max());
+    keep_higher(held, heard);
+    for (mark, bound) in held.iter_mut().zip(bounds) {
+        if let (Some(mark), Some(bound)) = (mark, bound) {
+            mark.bound = bound;
+        }
+    }
+}
+
 /// Whether a store gives anything out; hashed, unlike [`ScopeState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Door {

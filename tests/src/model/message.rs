@@ -33,8 +33,8 @@ pub struct Request {
     pub testimony: Option<Box<Testimony>>,
     /// When it was sent.
     pub sent: u32,
-    /// Which process really speaks; nobody in the model decides on it.
-    pub speaker: usize,
+    /// Which process really speaks, once it was answered since its copying; nobody decides on it.
+    pub speaker: Option<usize>,
 }
 
 /// A granted range.
@@ -47,6 +47,8 @@ pub struct Granted {
     pub epoch: Epoch,
     pub generation: Generation,
     pub replayed: bool,
+    /// The definitions that it was made under.
+    pub definitions: Vec<u32>,
 }
 
 /// The answer to one want.

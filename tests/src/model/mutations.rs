@@ -6,6 +6,7 @@
 use cadastre_core::continuity::WitnessMode;
 
 use super::rules::{Rule, Rules};
+use {Family as F, Rule as R, WitnessMode::None as No, WitnessMode::Required};
 use super::setup::{Faults, Setup};
 use super::walk::{Found, walk_with};
 
@@ -22,14 +23,20 @@ pub struct Mutation {
     pub within: u64,
 }
 
-/// Kinds of run.
+/// Kinds of run: which faults there are for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Everything that may go wrong, by chance.
     Any,
-    /// The authority's stores, under each sort of witness.
+    /// The authority's stores go back, under one sort of witness.
     Central(WitnessMode),
-    /// Regions' stores.
+    /// And several agents share each region's store.
+    Shared,
+    /// And operators state bounds.
+    Bounds,
+    /// And regions come, go and change their stores.
+    Members,
+    /// Regions' stores go back: their own witness, and whether several agents share one.
     Regional(WitnessMode, bool),
 }
 
@@ -53,25 +60,26 @@ impl Family {
     #[must_use]
     pub fn setup(self, dice: u64, rules: Rules) -> Setup {
         let any = Setup::random(dice, rules);
-        let none = Faults::none();
+        let (f, none) = (any.faults, Faults::none());
         match self {
             Self::Any => any,
             Self::Central(mode) => {
-                let f = any.faults;
-                let faults = Faults {
-                    store_back: true,
-                    promote: f.promote,
-                    witness_lost: f.witness_lost,
-                    members: f.members,
-                    epochs: f.epochs,
-                    bounds: f.bounds,
-                    definitions: f.definitions,
-                    ..none
-                };
+                let faults = Faults { store_back: true, promote: f.promote, witness_lost: f.witness_lost, ..none };
                 Setup { mode, faults, ..any }
             }
+            Self::Shared => {
+                let faults = Faults { store_back: true, promote: f.promote, ..none };
+                Setup { mode: WitnessMode::None, shared: true, active: 2, batch: 1, faults, ..any }
+            }
+            Self::Bounds => {
+                let faults = Faults { store_back: true, promote: f.promote, bounds: true, ..none };
+                Setup { mode: WitnessMode::None, faults, ..any }
+            }
+            Self::Members => {
+                let faults = Faults { store_back: true, members: true, epochs: f.epochs, ..none };
+                Setup { mode: WitnessMode::None, active: 1, faults, batch: 1, ..any }
+            }
             Self::Regional(region_witness, shared) => {
-                let f = any.faults;
                 let faults = Faults {
                     region_back: true,
                     region_clone: !shared && f.region_clone,
@@ -90,4 +98,55 @@ const fn one(rule: Rule, family: Family, within: u64) -> Mutation {
 }
 
 /// All removals.
-pub const MUTATIONS: &[Mutation] = &[];
+pub const MUTATIONS: &[Mutation] = &[
+    one(R::WatermarkConditional, F::Any, 200_000),
+    one(R::GuardByGeneration, F::Any, 200_000),
+    one(R::SyncProof, F::Any, 200_000),
+    one(R::WitnessBeforeAnswer, F::Central(Required), 200_000),
+    one(R::WitnessAfterCommit, F::Any, 200_000),
+    one(R::WitnessHeeded, F::Any, 200_000),
+    one(R::EmptyWitnessNotRefilled, F::Central(Required), 200_000),
+    one(R::StoreReadAtGate, F::Any, 200_000),
+    one(R::IdentityChecked, F::Any, 200_000),
+    one(R::ReplayUntilConfirmed, F::Regional(No, true), 200_000),
+    one(R::ReplayInOwnGeneration, F::Any, 200_000),
+    one(R::EpochChecked, F::Any, 200_000),
+    one(R::EpochKept, F::Any, 200_000),
+    one(R::AdoptOnlyPending, F::Any, 200_000),
+    one(R::PromiseKept, F::Shared, 200_000),
+    one(R::MarkNamesRow, F::Any, 200_000),
+    one(R::LookBeforeDoubt, F::Any, 200_000),
+    one(R::SeenKeepsBound, F::Members, 200_000),
+    one(R::UnknownRegionHeard, F::Members, 200_000),
+    one(R::MarksHeard, F::Any, 200_000),
+    one(R::ComparedWithBase, F::Any, 200_000),
+    one(R::BaseRecorded, F::Any, 200_000),
+    one(R::AnswersCarryMarks, F::Members, 200_000),
+    one(R::FirstGrantWaits, F::Members, 200_000),
+    one(R::EstablishedVouches, F::Members, 200_000),
+    one(R::SuccessorOfAll, F::Any, 200_000),
+    one(R::EstablishedRemains, F::Members, 200_000),
+    one(R::RetireWaits, F::Members, 200_000),
+    one(R::RetireWaitsForMarks, F::Members, 200_000),
+    one(R::StartIsSuspect, F::Any, 200_000),
+    one(R::GenerationAboveWitness, F::Any, 200_000),
+    one(R::TestimonyComplete, F::Any, 200_000),
+    one(R::TestimonyOfGeneration, F::Central(No), 200_000),
+    one(R::StatedOfGeneration, F::Bounds, 200_000),
+    one(R::OperatorWaits, F::Bounds, 200_000),
+    one(R::BoundReadAfterWait, F::Bounds, 200_000),
+    one(R::StatedAboveKnown, F::Bounds, 200_000),
+    one(R::ExitTwoHoldsRoster, F::Any, 200_000),
+    one(R::UnprovenStart, F::Regional(No, false), 200_000),
+    one(R::HolderWentBack, F::Any, 200_000),
+    one(R::KeptUntilProven, F::Regional(No, true), 200_000),
+    one(R::KeptNeverFalls, F::Regional(No, true), 200_000),
+    one(R::EmptyWitnessBurns, F::Regional(Required, false), 200_000),
+    one(R::BurnDropsPending, F::Any, 200_000),
+    one(R::CarveDurable, F::Any, 200_000),
+    one(R::CarveConditional, F::Any, 200_000),
+    one(R::SessionsNumbered, F::Regional(No, false), 200_000),
+    one(R::ChainChecked, F::Regional(No, false), 200_000),
+    one(R::DefinitionLocked, F::Any, 200_000),
+    one(R::GrantNamesDefinition, F::Any, 400_000),
+];

@@ -10,9 +10,22 @@ use cadastre_core::continuity::{
 use cadastre_core::ids::RegionId;
 use cadastre_core::mark::Generation;
 
-use super::marks::{Door, Mark, Marks, NS, REGIONS, ROSTER, Roster, name, region_named, store_id};
-use super::rules::Rule;
+use super::marks::{
+    Door, Mark, Marks, NS, REGIONS, ROSTER, Roster, keep_higher, keep_known, name, region_named, store_id,
+};
+use super::rules::{Rule, Rules};
 use super::state::{Ledger, Testimony, Then, Violation, World};
+
+impl Ledger {
+    /// Keeps what others know of this store.
+    pub fn keep_seen(&mut self, heard: &Marks, rules: Rules) {
+        if rules.has(Rule::SeenKeepsBound) {
+            keep_known(&mut self.seen, heard);
+        } else {
+            keep_higher(&mut self.seen, heard);
+        }
+    }
+}
 
 impl World {
     fn ledger(&mut self, authority: usize) -> &mut Ledger {
@@ -144,7 +157,7 @@ impl World {
             return;
         }
         let ledger = self.ledger(authority);
-        super::marks::keep_higher(&mut ledger.seen, &testimony.marks);
+        ledger.keep_seen(&testimony.marks, rules);
         ledger.roster.unite(&testimony.roster);
         ledger.testimony[region] = Some(testimony.clone());
         self.say(|| format!("  authority {authority} has the testimony of {}: {}", name(region), testimony.bound));

@@ -139,7 +139,7 @@ impl World {
             wants: asked,
             testimony: testimony.map(Box::new),
             sent: now,
-            speaker: agent,
+            speaker: me.answered.then_some(agent),
         })
     }
 
@@ -222,6 +222,7 @@ impl World {
     fn answered(&mut self, region: usize, agent: usize, reply: &Reply) {
         let me = &mut self.regions[region].agents[agent];
         me.chain = Some(reply.chain);
+        me.answered = true;
         me.testify = reply.quarantined.then_some(reply.generation);
     }
 
@@ -324,7 +325,8 @@ impl World {
             return;
         }
         let (lo, hi) = (granted.lo, granted.hi);
-        store.holdings.push(Holding { grant: granted.grant, lo, hi, carved_to: lo, epoch });
+        let definitions = granted.definitions.clone();
+        store.holdings.push(Holding { grant: granted.grant, lo, hi, carved_to: lo, epoch, definitions });
         store.top = store.top.max(hi);
         store.confirms.push((granted.allocation, granted.grant));
         let seq = store.mark.seq + 1;

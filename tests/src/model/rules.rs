@@ -73,6 +73,8 @@ rules! {
         "A store that went back counts past the sequence that it lost and looks newer.";
     LookBeforeDoubt: "A process looks at the store's rows before it takes a higher generation for a proof.",
         "Another process opened a generation, a region promised it, and this one, which did not look, calls it a loss.";
+    SeenKeepsBound: "Of two marks the newer is kept, and the higher bound of both.",
+        "A mark of a history that was given up hides behind a newer one with a lower bound, and is never contained.";
     UnknownRegionHeard: "A region that is not in the roster is judged by the marks that it presents.",
         "The store forgot the region, and goes on as if nothing was missing.";
     MarksHeard: "The authority compares the marks of every request with its rows.",
@@ -137,8 +139,8 @@ rules! {
         "Two copies of one process are alive, and the authority goes on answering both.";
     DefinitionLocked: "A definition takes effect at the watermark, in the transaction that locks it.",
         "Ordinals above the new definition's beginning are granted under the old one.";
-    DefinitionWithGrant: "An answer carries the roster that its grants were made under.",
-        "A region issues a grant under a definition that is over.";
+    GrantNamesDefinition: "A range is issued under the definition that its grant was made under, and under no other.",
+        "A region without a grant learned a definition that a restore forgot; later it issues under it, alone.";
 }
 
 /// The rules in force.

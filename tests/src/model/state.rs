@@ -27,6 +27,7 @@ pub struct Grant {
     pub hi: u32,
     pub generation: Generation,
     pub confirmed: bool,
+    pub definitions: Vec<u32>,
 }
 
 /// What the authority keeps of a sender.
@@ -172,6 +173,7 @@ pub struct Holding {
     pub hi: u32,
     pub carved_to: u32,
     pub epoch: Epoch,
+    pub definitions: Vec<u32>,
 }
 
 /// A stored request.
@@ -238,6 +240,8 @@ pub struct Agent {
     pub segment: Option<Segment>,
     /// The generation that the authority asked testimony for.
     pub testify: Option<Generation>,
+    /// Whether it was answered since it was started or copied.
+    pub answered: bool,
     /// Only where [`super::rules::Rule::CarveDurable`] or `CarveConditional` is out.
     pub read_before: Option<u32>,
 }
@@ -477,6 +481,7 @@ impl World {
             verified,
             segment: None,
             testify: None,
+            answered: false,
             read_before: None,
         }
     }

@@ -53,7 +53,8 @@ pub fn random_action(dice: &mut Dice) -> Action {
     let (x, y, z) = (dice.byte(), dice.byte(), dice.byte());
     let c = dice.coin();
     match dice.below(100) {
-        0..28 => A::Round { region: x, agent: y, authority: z },
+        0..24 => A::Round { region: x, agent: y, authority: z },
+        24..28 => A::Part { region: x, agent: y, authority: z, steps: dice.byte(), take: c },
         28..46 => A::Issue { region: x, agent: y },
         46..49 => A::Carve { region: x, agent: y },
         49..52 => A::Expose { region: x, agent: y },

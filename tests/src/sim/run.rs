@@ -199,7 +199,7 @@ fn settle(world: &mut World) -> Option<Failure> {
             return Some(Failure::Duplicate(duplicate));
         }
         let starved: Vec<String> = (0..world.regions.len())
-            .filter(|r| !world.regions[*r].retired)
+            .filter(|r| !world.regions[*r].retired && !world.regions[*r].is_forgotten())
             .filter(|r| world.exposed_by(&world.regions[*r].name) < before[*r] + 60)
             .map(|r| world.regions[r].name.clone())
             .collect();

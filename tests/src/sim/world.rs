@@ -94,6 +94,18 @@ pub struct Region {
 }
 
 impl Region {
+    /// Whether it was merely registered when the authority's store went back: nobody held anything of it,
+    /// nobody remembers it, and an operator has to register it again. The same for one that a restored
+    /// store remembers as retired: an operator's doing that the run could not see the end of.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        let cell = self.agents.first().map(|a| lock(&a.agent).clone());
+        let Some(Some(agent)) = cell else { return false };
+        let (never, refused) = (agent.ctx.view().epoch().is_none(), agent.ctx.health().uplink_error);
+        let said = |word: &str| refused.as_ref().is_some_and(|e| e.contains(word));
+        (never && said("unauthenticated")) || said("is retired")
+    }
+
     /// How its first agent is doing, in a few words.
     #[must_use]
     pub fn describe(&self) -> String {

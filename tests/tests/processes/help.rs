@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tests::cluster::{Builder, Cluster};
 use tests::http;
 use tests::ledger_of_ids::Exposed;
-use tests::process::Daemon;
-use tests::region::Problem;
+use tests::ports;
+use tests::process::{Daemon, Spec};
+use tests::region::{Problem, Setup, agent_spec, ask_ids};
 
 /// A cluster whose agents speak every second: what follows from a heartbeat follows sooner.
 pub fn quick() -> Builder {
@@ -161,6 +162,90 @@ pub async fn assert_sound(cluster: &Cluster, exposed: &Exposed) {
     for region in cluster.regions() {
         assert_clean_log(&region.agent, &secrets);
     }
+}
+
+/// One more agent: of a region of the cluster on its store, or of one that was registered since.
+pub struct Extra {
+    pub agent: Daemon,
+    pub url: String,
+}
+
+/// Starts an agent that the cluster does not know of; it speaks to the authority directly.
+pub fn extra_agent(cluster: &Cluster, name: &str, token: &str, change: impl FnOnce(Spec) -> Spec) -> Extra {
+    let port = ports::free();
+    let setup = Setup { name, token, authority_url: &cluster.url, database_url: None, port };
+    let spec = agent_spec(&setup).env("CADASTRE_HEARTBEAT_SECONDS", "1");
+    Extra { agent: Daemon::start(change(spec)), url: format!("http://127.0.0.1:{port}") }
+}
+
+impl Extra {
+    /// Waits until it serves HTTP.
+    pub async fn up(&self) {
+        self.agent.wait_ready(&format!("{}/healthz", self.url)).await;
+    }
+
+    /// Ids from it.
+    pub async fn ids(&self, cluster: &Cluster, namespace: &str, count: u32) -> Result<Vec<i64>, Problem> {
+        ask_ids(&http::client(), &self.url, &cluster.service_token, namespace, count).await
+    }
+
+    /// Waits until it gives out ids, and enters the first.
+    pub async fn serves(&self, cluster: &Cluster, source: &str, namespace: &str, exposed: &Exposed) {
+        until("the agent serves", async || match self.ids(cluster, namespace, 1).await {
+            Ok(ids) => {
+                exposed.record(source, &ids);
+                true
+            }
+            Err(_) => false,
+        })
+        .await;
+    }
+
+    /// Its status.
+    pub async fn status(&self, cluster: &Cluster) -> Value {
+        http::get_json(&format!("{}/v1/status", self.url), Some(&cluster.service_token)).await.2
+    }
+}
+
+/// The token of a region of the cluster.
+pub fn token_of<'a>(cluster: &'a Cluster, region: &str) -> &'a str {
+    cluster.region(region).registration["token"].as_str().unwrap()
+}
+
+/// Registers a region; its token.
+pub async fn register(cluster: &Cluster, region: &str) -> String {
+    let answer = cluster.operate("POST", "/v1/regions", Some(&serde_json::json!({"name": region}))).await.unwrap();
+    answer["token"].as_str().unwrap().to_owned()
+}
+
+/// One step of a region's life cycle; the epoch after it.
+pub async fn step(cluster: &Cluster, region: &str, verb: &str, body: Value) -> Result<u64, Problem> {
+    let answer = cluster.operate("POST", &format!("/v1/regions/{region}/{verb}"), Some(&body)).await?;
+    Ok(answer["epoch"].as_u64().unwrap())
+}
+
+/// Waits until a daemon that must not start has ended; it says why, and not with success.
+pub async fn refuses_to_start(daemon: &Daemon, why: &[&str]) {
+    assert!(daemon.ended_within(Duration::from_secs(30)).await, "it started:\n{}", daemon.log());
+    assert_eq!(daemon.exit_code(), Some(1), "{}", daemon.log());
+    for word in why {
+        assert!(daemon.log().contains(word), "it says {word:?}:\n{}", daemon.log());
+    }
+    assert_clean_log(daemon, &[]);
+}
+
+/// Copies a folder with what is in it.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Puts a folder's copy in its place.
+pub fn put_back(copy: &Path, folder: &Path) {
+    std::fs::remove_dir_all(folder).unwrap();
+    copy_folder(copy, folder);
 }
 
 /// The audit records of one kind in an embedded store, oldest first. The store may be in use.

@@ -8,8 +8,13 @@
 #![allow(clippy::indexing_slicing)]
 
 mod answers;
+mod bad_input;
 mod cancelled;
 mod hand;
 mod help;
 mod kills;
+mod registry;
+mod services;
+mod stop;
+mod store_faults;
 mod wan;

@@ -70,7 +70,9 @@ pub(super) async fn settle_log(conn: &mut AnyConnection) -> Result<(), sqlx::Err
     let row = conn.fetch_one("PRAGMA wal_checkpoint(PASSIVE)").await?;
     let (log, copied): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
     if copied < log {
-        return Err(refuse("the SQLite log cannot be copied into its file: another program has the store open, close it"));
+        return Err(refuse(
+            "the SQLite log cannot be copied into its file: another program has the store open, close it",
+        ));
     }
     Ok(())
 }

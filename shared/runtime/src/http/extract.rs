@@ -34,6 +34,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         if body.is_empty() {
             return Err(HttpProblem::new(Code::InvalidRequest, "a JSON body is needed; send at least {}"));
         }
+        // A list would be read as the fields in order, without their names.
+        if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            return Err(HttpProblem::new(Code::InvalidRequest, "the body must be a JSON object"));
+        }
         serde_json::from_slice(&body)
             .map(Self)
             .map_err(|error| HttpProblem::new(Code::InvalidRequest, format!("the body: {error}")))
