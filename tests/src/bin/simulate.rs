@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Parser;
 use tests::sim::mutation::{self, Mutation};
 use tests::sim::ops::operations;
-use tests::sim::run::{run, run_ops, shorten};
+use tests::sim::run::{hunt, run, run_ops, shorten};
 
 /// Runs of the shipped services over simulated time, disks, network, clocks and operators.
 #[derive(Parser)]
@@ -31,20 +31,26 @@ struct Args {
     /// Take a rule out.
     #[arg(long)]
     without: Option<String>,
+    /// Take every rule out in turn, and say after how many runs each removal is found.
+    #[arg(long)]
+    mutations: bool,
 }
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
     let without = match &args.without {
         None => None,
-        Some(name) => match mutation::ALL.iter().find(|(m, _)| m.name() == name) {
-            Some((mutation, _)) => Some(*mutation),
+        Some(name) => match mutation::ALL.iter().find(|m| m.name == name) {
+            Some(mutation) => Some(mutation),
             None => {
-                eprintln!("no rule {name}; there are: {}", mutation::ALL.iter().map(|(m, _)| m.name()).collect::<Vec<_>>().join(", "));
+                eprintln!("no rule {name}; there are: {}", mutation::ALL.iter().map(|m| m.name).collect::<Vec<_>>().join(", "));
                 return std::process::ExitCode::from(2);
             }
         },
     };
+    if args.mutations {
+        return hunt_all(&args);
+    }
     let began = Instant::now();
     let jobs = args.jobs.clamp(1, 64);
     let results: Vec<Totals> = std::thread::scope(|scope| {
@@ -64,6 +70,37 @@ fn main() -> std::process::ExitCode {
         total.failed,
     );
     if total.failed == 0 { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+}
+
+/// Takes every rule out in turn.
+fn hunt_all(args: &Args) -> std::process::ExitCode {
+    let began = Instant::now();
+    let next = std::sync::Mutex::new(0_usize);
+    let missed = std::sync::Mutex::new(0_usize);
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.clamp(1, 64) {
+            scope.spawn(|| {
+                loop {
+                    let n = {
+                        let mut next = next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        *next += 1;
+                        *next - 1
+                    };
+                    let Some(rule) = mutation::ALL.get(n) else { return };
+                    match hunt(rule, args.seed, args.steps) {
+                        Some((seed, runs)) => println!("{:<28} found after {runs} runs (seed {seed}): {}", rule.name, rule.rule),
+                        None => {
+                            println!("{:<28} NOT FOUND within {} runs: {}", rule.name, rule.within, rule.rule);
+                            *missed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap_or(1);
+    println!("{} removals, {missed} not found, {:.0} s", mutation::ALL.len(), began.elapsed().as_secs_f64());
+    if missed == 0 { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
 }
 
 #[derive(Default)]

@@ -252,6 +252,22 @@ impl World {
         }
     }
 
+    /// An agent takes its own answers among the newest messages; others stay on their way.
+    fn take_from(&mut self, region: usize, agent: usize, before: usize) {
+        let newest = self.net.split_off(before);
+        for message in newest {
+            let me = &self.regions[region].agents[agent];
+            match message {
+                Message::Reply(reply)
+                    if me.alive && reply.incarnation == me.incarnation && reply.number == me.number =>
+                {
+                    self.take(region, agent, *reply);
+                }
+                other => self.net.push(other),
+            }
+        }
+    }
+
     /// A message and some steps of what it sets going; the rest stays where it is.
     fn part(&mut self, region: usize, agent: usize, authority: usize, steps: u8, take: bool) {
         let Some(request) = self.draft(region, agent, true, false) else { return };
@@ -268,10 +284,8 @@ impl World {
                 self.step_gate(authority, last - 1);
             }
         }
-        while take && self.net.len() > before {
-            if let Message::Reply(reply) = self.net.remove(before) {
-                self.take(region, agent, *reply);
-            }
+        if take {
+            self.take_from(region, agent, before);
         }
     }
 
@@ -286,11 +300,7 @@ impl World {
         let mut flights = held;
         flights.append(&mut self.authorities[authority].flights);
         self.authorities[authority].flights = flights;
-        while self.net.len() > before {
-            if let Message::Reply(reply) = self.net.remove(before) {
-                self.take(region, agent, *reply);
-            }
-        }
+        self.take_from(region, agent, before);
     }
 }
 

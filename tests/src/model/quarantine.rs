@@ -277,7 +277,11 @@ impl World {
         let rows = [self.fresh(), self.fresh()];
         let named = self.witness.marks.unwrap_or([None, None]);
         let generation = self.authorities[authority].verified;
+        let holders = self.rules().has(Rule::HolderIsEstablished);
         let ledger = self.ledger(authority);
+        for (held, testimony) in ledger.held.iter_mut().zip(&ledger.testimony) {
+            *held |= holders && testimony.as_ref().is_some_and(|t| t.bound > 0);
+        }
         let entries = entries_seq(&ledger.roster);
         for scope in [NS, ROSTER] {
             let heard = [named[scope], ledger.seen[scope]].into_iter().flatten().map(|m| m.seq).max();

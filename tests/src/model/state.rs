@@ -84,6 +84,8 @@ pub struct Ledger {
     /// An operator said that the old store is stopped: in which generation, when.
     pub stopped: Option<(Generation, u32)>,
     pub has_witness: bool,
+    /// Who testified in a quarantine that it held something.
+    pub held: [bool; REGIONS],
 }
 
 impl Ledger {
@@ -97,7 +99,7 @@ impl Ledger {
 
     /// Who holds a grant.
     pub fn established(&self, region: usize) -> bool {
-        self.grants.iter().any(|g| g.region == region)
+        self.held[region] || self.grants.iter().any(|g| g.region == region)
     }
 }
 
@@ -364,6 +366,7 @@ impl World {
             stated: [None; REGIONS],
             stopped: None,
             has_witness: setup.mode != WitnessMode::None,
+            held: [false; REGIONS],
         };
         let authority = Authority {
             store: 0,

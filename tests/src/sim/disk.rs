@@ -40,6 +40,8 @@ struct Server {
     down: bool,
     /// An image that is kept in step with the store, now and then: a standby, or a nightly backup.
     synced: Option<Image>,
+    /// Whether it calls itself a server that several processes share.
+    shared: bool,
     /// A rule that is taken out of the SQL on its way in.
     rewrite: Rewrite,
     /// A negative control: commits are acknowledged before they are durable.
@@ -92,10 +94,19 @@ impl Disk {
             life: 0,
             down: false,
             synced: None,
-            rewrite: None,
+            shared: false,
+            rewrite: &[],
             lose_unsynced: false,
         };
         Self { sim: sim.clone(), server: Arc::new(Mutex::new(server)) }
+    }
+
+    /// An empty one that, if `shared`, calls itself a server that several processes share.
+    #[must_use]
+    pub fn shared(sim: &Sim, system: &str, shared: bool) -> Self {
+        let disk = Self::new(sim, system, None);
+        disk.server().shared = shared;
+        disk
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -125,8 +136,8 @@ impl Disk {
     }
 
     /// Takes a rule out of the SQL on its way in.
-    pub fn rewrite(&self, from: &'static str, to: &'static str) {
-        self.server().rewrite = Some((from, to));
+    pub fn rewrite(&self, texts: Rewrite) {
+        self.server().rewrite = texts;
     }
 
     /// Restarts the server under living processes.
@@ -145,11 +156,12 @@ impl Disk {
         self.server().down
     }
 
-    /// The negative control for durability: what was committed since the last [`Self::sync`] is lost
-    /// at the next crash.
-    pub fn set_lose_unsynced(&self, on: bool) {
-        self.server().lose_unsynced = on;
-        self.sync();
+    /// A rule is taken out: commits are acknowledged before they are durable, and what was committed
+    /// since the last [`Self::sync`] is lost at a power cut.
+    pub fn lose_unsynced(&self) {
+        if !std::mem::replace(&mut self.server().lose_unsynced, true) {
+            self.sync();
+        }
     }
 
     /// Everything that is committed reaches the platter.
@@ -168,12 +180,13 @@ impl Disk {
             Some(image) => self.put_back(&image),
             None => self.restart(),
         }
+        self.sync();
     }
 
     /// Runs a query outside any unit, for invariants.
     #[must_use]
     pub fn look(&self, sql: &'static str, args: &[Value]) -> Vec<Row> {
-        query(&self.server().committed, sql, args, None).expect("a query of the checker runs")
+        query(&self.server().committed, sql, args, &[]).expect("a query of the checker runs")
     }
 }
 
@@ -205,13 +218,17 @@ fn bind(statement: &mut rusqlite::CachedStatement<'_>, args: &[Value]) -> Result
     Ok(())
 }
 
-type Rewrite = Option<(&'static str, &'static str)>;
+/// Which text becomes which.
+type Rewrite = &'static [(&'static str, &'static str)];
 
 fn rewritten(sql: &'static str, rewrite: Rewrite) -> std::borrow::Cow<'static, str> {
-    match rewrite {
-        Some((from, to)) if sql.contains(from) => sql.replace(from, to).into(),
-        _ => sql.into(),
+    let mut text = std::borrow::Cow::Borrowed(sql);
+    for (from, to) in rewrite {
+        if text.contains(from) {
+            text = text.replace(from, to).into();
+        }
     }
+    text
 }
 
 fn query(connection: &Connection, sql: &'static str, args: &[Value], rewrite: Rewrite) -> Result<Vec<Row>, DbError> {
@@ -260,7 +277,8 @@ impl Engine for SimEngine {
     }
 
     fn kind(&self) -> EngineKind {
-        EngineKind::Sqlite
+        // The SQL is one text; what differs is only how many agents may share the store.
+        if self.disk.server().shared { EngineKind::Postgres } else { EngineKind::Sqlite }
     }
 
     fn detaches(&self) -> bool {

@@ -13,6 +13,7 @@ use region_agent::uplink::{Uplink, UplinkError};
 use tokio::sync::oneshot;
 
 use super::exec::{ProcessId, Sim};
+use super::mutation::Mutation;
 
 /// The longest that an agent waits, as the shipped HTTP uplink does, in milliseconds.
 pub const DEADLINE_MS: u64 = 5_000;
@@ -141,6 +142,18 @@ pub struct SimUplink {
     pub token: String,
     /// Its agent: what waits for the answer dies with it.
     pub process: ProcessId,
+    /// How its messages are bent.
+    pub bend: Option<Mutation>,
+}
+
+impl SimUplink {
+    fn bent(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        if let Some(rule) = self.bend {
+            rule.bend(&mut message);
+        }
+        message
+    }
 }
 
 #[async_trait]
@@ -153,7 +166,7 @@ impl Uplink for SimUplink {
         let doubled = link.double_one_in > 0 && net.sim.one_in(link.double_one_in);
         if !link.cut_there && !net.lost(link) {
             let (net2, region, token, message2) =
-                (net.clone(), self.region.clone(), self.token.clone(), message.clone());
+                (net.clone(), self.region.clone(), self.token.clone(), self.bent(message));
             // The message is on its way whatever becomes of its sender.
             let wire = net.sim.process();
             net.sim.spawn(wire, async move {

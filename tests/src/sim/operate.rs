@@ -51,6 +51,7 @@ pub fn operate(world: &mut World, kind: Kind) {
             world.authorities[n].clock.set_offset_ms(ms);
         }
         Kind::RestartStore
+        | Kind::PowerCut(_)
         | Kind::StoreDown(_)
         | Kind::BackupStore
         | Kind::RestoreStore(_)
@@ -85,6 +86,7 @@ fn of_store(world: &mut World, kind: Kind) {
             world.say("the authority's database restarts");
             world.stores[current].disk.restart();
         }
+        Kind::PowerCut(n) => power_cut(world, n),
         Kind::StoreDown(ms) => {
             world.say(format!("the authority's database is down for {ms} ms"));
             world.stores[current].disk.set_down(true);
@@ -140,6 +142,26 @@ fn of_store(world: &mut World, kind: Kind) {
     }
 }
 
+/// The power of one machine fails: of the authority's, or of a region's.
+fn power_cut(world: &mut World, n: usize) {
+    if n == 0 {
+        world.say("the authority's machine loses power");
+        for a in 0..world.authorities.len() {
+            world.stop_authority(a);
+        }
+        let current = world.current;
+        world.stores[current].disk.power_cut();
+        for a in 0..world.authorities.len() {
+            world.start_authority(a, current);
+        }
+    } else if n - 1 < world.regions.len() && !world.regions[n - 1].retired {
+        world.say(format!("the machine of {} loses power", world.regions[n - 1].name));
+        world.stop_region(n - 1);
+        world.regions[n - 1].stores[0].disk.power_cut();
+        world.start_region(n - 1);
+    }
+}
+
 fn older(backups: &[Image], n: usize) -> Option<Image> {
     if backups.is_empty() { None } else { backups.get(n % backups.len()).cloned() }
 }
@@ -170,7 +192,7 @@ fn of_region(world: &mut World, kind: Kind) {
     let mut link = world.net.link(&name);
     match kind {
         Kind::KillAgent(_) => world.stop_agent(r, 0),
-        Kind::StartAgent(_) => world.start_agent(r, 0, 0),
+        Kind::StartAgent(_) => world.start_region(r),
         Kind::PauseAgent(_) => pause(world, world.regions[r].agents[0].process, true),
         Kind::ResumeAgent(_) => pause(world, world.regions[r].agents[0].process, false),
         Kind::BackupRegion(_) => {
@@ -237,7 +259,7 @@ fn by_operator(world: &mut World, kind: Kind) {
             if world.regions.len() < 3 && authority.is_open() {
                 let witnessed = world.regions[0].witnessed;
                 if add_region(world, "ap", witnessed).is_ok() {
-                    world.start_agent(2, 0, 0);
+                    world.start_region(2);
                 }
             }
         }
@@ -258,13 +280,19 @@ fn by_operator(world: &mut World, kind: Kind) {
         }
         Kind::Fence(r) | Kind::Drain(r) | Kind::Recover(r) if r < world.regions.len() => {
             let name = region_name(world, r);
-            let _ = finish(world, PATIENCE_MS, async move {
+            let fenced = finish(world, PATIENCE_MS, async move {
                 match kind {
                     Kind::Fence(_) => authority.region_event(&name, RegionEvent::Fence, "simulated", "simulator").await,
                     Kind::Drain(_) => authority.region_event(&name, RegionEvent::Drain, "simulated", "simulator").await,
                     _ => authority.recover(&name, &RegionAction::default(), "simulator").await,
                 }
             });
+            if let Some(Ok(entry)) = fenced {
+                let disk = &world.stores[world.current].disk;
+                let at = ["orders", "small"].map(|ns| (ns, max_hi(disk, ns)));
+                let region = world.regions[r].name.clone();
+                world.epochs.push((region, entry.epoch.0, at));
+            }
         }
         Kind::DeleteAndRecreate | Kind::FreezeOrThaw | Kind::NewDefinition => {
             let freeze = world.sim.one_in(2);
@@ -329,6 +357,24 @@ fn highest(region: &super::world::Region, namespace: &str) -> u64 {
 /// The end of the highest range in any store of the authority.
 fn highest_known(world: &World, namespace: &str) -> u64 {
     world.stores.iter().map(|s| max_hi(&s.disk, namespace)).max().unwrap_or(0)
+}
+
+/// A3: after an epoch rose, nothing was granted under an older one. Looked at where the store never went
+/// back, so that its ledger is the whole history.
+#[must_use]
+pub fn granted_to_an_old_epoch(world: &World) -> Option<String> {
+    let disk = &world.stores[world.current].disk;
+    let sql = "SELECT lo, epoch FROM grants WHERE namespace = $1 AND region = $2 AND epoch < $3 AND lo >= $4";
+    for (region, epoch, places) in &world.epochs {
+        for (namespace, at) in places {
+            let args = [Value::from(*namespace), Value::from(region), Value::int(*epoch).ok()?, Value::int(*at).ok()?];
+            if let Some(row) = disk.look(sql, &args).first() {
+                let (lo, old) = (row.uint(0).ok()?, row.uint(1).ok()?);
+                return Some(format!("A3: {region} was granted {namespace} {lo} under epoch {old} after {epoch} began"));
+            }
+        }
+    }
+    None
 }
 
 fn max_hi(disk: &Disk, namespace: &str) -> u64 {

@@ -28,6 +28,7 @@ pub enum Kind {
     PauseAuthority(usize),
     ResumeAuthority(usize),
     RestartStore,
+    PowerCut(usize),
     StoreDown(u64),
     BackupStore,
     RestoreStore(usize),
@@ -85,6 +86,8 @@ pub struct Profile {
     pub clocks: bool,
     /// Links are cut and lossy.
     pub network: bool,
+    /// Regions run two agents on one store.
+    pub two_agents: bool,
 }
 
 impl Profile {
@@ -110,6 +113,7 @@ impl Profile {
             operators: one_in(2),
             clocks: one_in(3),
             network: !one_in(4),
+            two_agents: !region_back && one_in(3),
         }
     }
 
@@ -126,6 +130,7 @@ impl Profile {
             (self.operators, "operators"),
             (self.clocks, "clocks jump"),
             (self.network, "network faults"),
+            (self.two_agents, "two agents a region"),
         ] {
             if on {
                 words.push(word.to_owned());
@@ -166,7 +171,8 @@ fn choose(profile: &Profile, state: &mut u64) -> Kind {
             6..=13 => (true, Kind::StartAuthority(a)),
             14..=15 => (true, Kind::PauseAuthority(a)),
             16..=18 => (true, Kind::ResumeAuthority(a)),
-            19..=20 => (true, Kind::RestartStore),
+            19 => (true, Kind::RestartStore),
+            20 => (true, Kind::PowerCut(r)),
             21..=22 => (true, Kind::StoreDown(1_000 + b % 8_000)),
             23..=26 => (profile.store_back, Kind::BackupStore),
             27..=30 => (profile.store_back, Kind::RestoreStore(copy)),

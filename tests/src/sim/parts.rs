@@ -11,6 +11,7 @@ use cadastre_runtime::entropy::Entropy;
 use uuid::Uuid;
 
 use super::exec::Sim;
+use super::mutation::WitnessBend;
 
 /// When every simulated clock starts, milliseconds since the Unix epoch.
 pub const EPOCH_MS: u64 = 1_800_000_000_000;
@@ -88,6 +89,7 @@ struct WitnessState {
     marks: Marks,
     roster: Roster,
     down: bool,
+    bend: Option<WitnessBend>,
 }
 
 impl SimWitness {
@@ -114,6 +116,15 @@ impl SimWitness {
         (state.marks, state.roster) = (marks, roster);
     }
 
+    /// Bends it: a rule about witnesses is taken out.
+    pub fn bend(&self, bend: WitnessBend) {
+        self.state().bend = Some(bend);
+    }
+
+    fn agrees_when_empty(state: &WitnessState) -> bool {
+        state.marks.is_empty() && state.bend == Some(WitnessBend::EmptyAgrees)
+    }
+
     /// Loses all that it holds.
     pub fn lose(&self) {
         self.put_back((Marks::new(), Roster::default()));
@@ -135,14 +146,16 @@ impl Witness for SimWitness {
     async fn read(&self) -> Result<Option<Marks>, WitnessError> {
         self.reach().await?;
         let state = self.state();
-        Ok((!state.marks.is_empty()).then(|| state.marks.clone()))
+        let there = !state.marks.is_empty() || Self::agrees_when_empty(&state);
+        Ok(there.then(|| state.marks.clone()))
     }
 
     async fn read_some(&self, scopes: &[Scope]) -> Result<Option<Marks>, WitnessError> {
         self.reach().await?;
         let state = self.state();
         let named = state.marks.iter().filter(|(scope, _)| scopes.contains(scope));
-        Ok((!state.marks.is_empty()).then(|| named.map(|(s, m)| (s.clone(), *m)).collect()))
+        let there = !state.marks.is_empty() || Self::agrees_when_empty(&state);
+        Ok(there.then(|| named.map(|(s, m)| (s.clone(), *m)).collect()))
     }
 
     async fn raise(&self, raises: Vec<Raise>, roster: Vec<Entry>) -> Result<bool, WitnessError> {
@@ -150,7 +163,7 @@ impl Witness for SimWitness {
         let raised = {
             let mut state = self.state();
             let fits = raises.iter().all(|r| state.marks.get(&r.scope).copied() == r.was);
-            if fits {
+            if fits && state.bend != Some(WitnessBend::Forgets) {
                 for r in raises.into_iter().filter(|r| r.was.is_none_or(|was| r.now.is_above(&was))) {
                     state.marks.insert(r.scope, r.now);
                 }

@@ -9,7 +9,7 @@ use super::exec::Sim;
 use super::mutation::Mutation;
 use super::net::Link;
 use super::ops::{Kind, Op, Profile, operations};
-use super::operate::operate;
+use super::operate::{granted_to_an_old_epoch, operate};
 use super::parts::{SimClock, SimWitness};
 use super::world::{AgentProcess, Region, RegionStore, SERVICE, World, lock};
 use crate::sim::disk::Disk;
@@ -65,6 +65,8 @@ pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
     let sim = Sim::new(seed);
     let mut world = World::new(&sim, profile.mode);
     world.mutation = mutation;
+    world.two_agents = profile.two_agents;
+    world.apply_mutation();
     world.say(format!("seed {seed}: {}", profile.describe()));
     let failure = judge(&mut world, &profile, ops);
     let trace = lock(&world.trace).clone();
@@ -90,6 +92,11 @@ fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
         if let Some(duplicate) = world.duplicate() {
             return Some(Failure::Duplicate(duplicate));
         }
+    }
+    if !profile.store_back
+        && let Some(text) = granted_to_an_old_epoch(world)
+    {
+        return Some(Failure::Invariant(text));
     }
     settle(world)
 }
@@ -124,9 +131,9 @@ fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {
     for name in ["eu", "us"] {
         add_region(world, name, profile.region_witness)?;
     }
-    world.start_agent(0, 0, 0);
+    world.start_region(0);
     world.sim.run_for_ms(3_000);
-    world.start_agent(1, 0, 0);
+    world.start_region(1);
     world.sim.run_for_ms(8_000);
     // Without a witness every start of an authority waits for all regions: they are there by now.
     world.start_authority(1, 0);
@@ -162,7 +169,7 @@ pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), 
     let made = made.ok_or("registering took too long")?.map_err(|e| e.to_string())?;
     let sim = world.sim.clone();
     let store = RegionStore {
-        disk: Disk::new(&sim, name, None),
+        disk: Disk::shared(&sim, name, world.two_agents),
         witness: SimWitness::new(&sim),
         backups: vec![],
     };
@@ -245,7 +252,7 @@ fn heal(world: &mut World) {
             store.witness.set_down(false);
         }
         if !world.regions[r].retired {
-            world.start_agent(r, 0, 0);
+            world.start_region(r);
         }
     }
     world.sim.run_for_ms(4_000);
@@ -305,4 +312,23 @@ pub fn shorten(seed: u64, ops: Vec<Op>, failure: &Failure, mutation: Option<Muta
         size = (size / 2).max(1);
     }
     ops
+}
+
+/// Looks for a removal: the seed that finds it, and how many runs it took. Wedges count only where the rule
+/// is about liveness; a removal is found by a duplicate or a broken invariant.
+#[must_use]
+pub fn hunt(rule: Mutation, first_seed: u64, steps: usize) -> Option<(u64, u64)> {
+    let mut tried = 0;
+    let mut seed = first_seed;
+    while tried < rule.within {
+        seed += 1;
+        if !(rule.shows)(&Profile::of(seed)) {
+            continue;
+        }
+        tried += 1;
+        if matches!(run(seed, steps, Some(rule)).failure, Some(Failure::Duplicate(_) | Failure::Invariant(_))) {
+            return Some((seed, tried));
+        }
+    }
+    None
 }

@@ -14,6 +14,7 @@ use region_agent::context::Times;
 
 use super::disk::{Disk, Image};
 use super::exec::{ProcessId, Sim};
+use super::mutation::{Mutation, Whose};
 use super::net::{Net, SimUplink};
 use super::parts::{SimClock, SimEntropy, SimWitness};
 
@@ -149,7 +150,11 @@ pub struct World {
     /// A copy of the witness.
     pub witness_backup: Option<(cadastre_ledger::witness::Marks, cadastre_core::roster::Roster)>,
     /// The rule that is taken out.
-    pub mutation: Option<super::mutation::Mutation>,
+    pub mutation: Option<Mutation>,
+    /// Whether regions run two agents on one store.
+    pub two_agents: bool,
+    /// Epochs that operators raised, and the highest ordinal of each namespace that was granted by then.
+    pub epochs: Vec<(String, u64, [(&'static str, u64); 2])>,
 }
 
 /// A lock that outlives a panic.
@@ -178,16 +183,39 @@ impl World {
             trace: Arc::default(),
             witness_backup: None,
             mutation: None,
+            two_agents: false,
+            epochs: vec![],
         }
     }
 
     /// Takes the rule out of every store that there is now.
     pub fn apply_mutation(&self) {
-        if let Some(super::mutation::Mutation::Sql { from, to, .. }) = self.mutation {
-            let regions = self.regions.iter().flat_map(|r| r.stores.iter().map(|s| &s.disk));
-            for disk in self.stores.iter().map(|s| &s.disk).chain(regions) {
-                disk.rewrite(from, to);
+        let Some(rule) = self.mutation else { return };
+        let authority = self.stores.iter().map(|s| &s.disk).filter(|_| rule.whose != Whose::Regions);
+        let regions = self.regions.iter().flat_map(|r| r.stores.iter().map(|s| &s.disk));
+        let regions = regions.filter(|_| rule.whose != Whose::Authority);
+        for disk in authority.chain(regions) {
+            disk.rewrite(rule.sql);
+            if rule.lose_unsynced {
+                disk.lose_unsynced();
             }
+        }
+        self.witness.bend(rule.witness);
+    }
+
+    /// Starts a region's agents: two where the run has two a region.
+    pub fn start_region(&mut self, r: usize) {
+        self.start_agent(r, 0, 0);
+        if self.two_agents {
+            self.start_agent(r, 1, 0);
+        }
+    }
+
+    /// Stops a region's agents that are on its own store.
+    pub fn stop_region(&mut self, r: usize) {
+        self.stop_agent(r, 0);
+        if self.two_agents {
+            self.stop_agent(r, 1);
         }
     }
 
@@ -257,7 +285,7 @@ impl World {
             entropy: Arc::new(SimEntropy(self.sim.clone())),
         };
         self.say(format!("agent {name}.{n} starts on its store {store}"));
-        let uplink = SimUplink { net: self.net.clone(), region: name.clone(), token, process };
+        let uplink = SimUplink { net: self.net.clone(), region: name.clone(), token, process, bend: self.mutation };
         self.regions[r].agents[n] = AgentProcess { process, agent: Arc::clone(&cell), clock, store, alive: true };
         let (sim, trace, exposed) = (self.sim.clone(), Arc::clone(&self.trace), Arc::clone(&self.exposed));
         self.sim.spawn(process, async move {

@@ -103,7 +103,9 @@ pub async fn at_rest(cluster: &Cluster, region: &str, namespace: &str) -> Stand 
 pub async fn use_up(cluster: &Cluster, region: &str, namespace: &str, batch: u32, exposed: &Exposed) -> (u64, Problem) {
     let mut got = 0;
     let mut count = batch;
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < end, "after a minute there is no end of {namespace}: {got} ids came");
         match cluster.ids(region, namespace, count).await {
             Ok(ids) => {
                 exposed.record(region, &ids);

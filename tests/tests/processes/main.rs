@@ -10,10 +10,12 @@
 mod answers;
 mod bad_input;
 mod cancelled;
+mod clones;
 mod hand;
 mod help;
 mod kills;
 mod registry;
+mod segments;
 mod services;
 mod stop;
 mod store_faults;

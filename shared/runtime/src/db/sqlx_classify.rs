@@ -87,8 +87,8 @@ fn postgres(code: &str, message: &str) -> DbError {
 }
 
 /// Stops the process at once. After a failed fsync the kernel may have dropped the pages and report
-/// success the next time, so a retry would acknowledge what is not on the disk. The log that was
-/// synced before is intact; a fresh process reads back exactly that.
+/// success the next time, so a retry would acknowledge what is not on the disk. A fresh process reads
+/// the log back as the kernel shows it, and copies and syncs it before it builds on it (`settle_log`).
 fn stop_after_failed_fsync(message: &str) -> ! {
     eprintln!(
         "cadastre: the disk refused to make a write durable ({message}). Stopping at once: carrying \

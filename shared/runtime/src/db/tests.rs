@@ -215,6 +215,21 @@ async fn the_log_is_copied_into_the_file_by_ourselves() {
     assert!(before == 0 && after > 0 || after > before, "{before} {after}");
 }
 
+/// What an earlier process left in the log is built upon only once it is in the file, and synced.
+#[tokio::test]
+async fn a_log_that_cannot_be_copied_refuses_the_store() {
+    let store = store().await;
+    let url = format!("sqlite://{}", store.folder.path().join("store.db").display());
+    let mut reader = store.engine.readers.acquire().await.unwrap();
+    reader.execute("BEGIN").await.unwrap();
+    reader.execute("SELECT COUNT(*) FROM t").await.unwrap();
+    insert(&store.db, 1).await.unwrap();
+    let error = connect(&url, ConnectOptions::default()).await.err().unwrap().to_string();
+    assert!(error.contains("another program has the store open"), "{error}");
+    reader.execute("ROLLBACK").await.unwrap();
+    assert_eq!(count(&connect(&url, ConnectOptions::default()).await.unwrap()).await, 1);
+}
+
 #[tokio::test]
 async fn a_replaced_file_is_noticed() {
     let store = store().await;
