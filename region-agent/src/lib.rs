@@ -154,6 +154,9 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let token = config.region_token.clone().unwrap_or_else(|| Secret::new(""));
     let uplink = HttpUplink::new(config.addresses(), token, Duration::from_millis(times.deadline_ms))?;
     let agent = Arc::new(Agent::open(parts, Setup { region, url: Some(url), times }, Arc::new(uplink)).await?);
+    // The session is registered before anything is given out, where the authority can be reached: of two copies
+    // of one store, witness and all, the second is found out before it repeats what the first one gave.
+    agent.link.run_once().await;
     let app = http::App::new(Arc::clone(&agent), recorder, config.telemetry.metrics_token.clone());
     let router = http::router(app, &shutdown);
     let server = tokio::spawn(serve(listener, router, shutdown.clone(), STOP_WITHIN));

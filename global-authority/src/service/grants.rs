@@ -203,7 +203,10 @@ impl Batch {
         if let Some(held) = sql::grant_of(tx, ask.allocation_id).await? {
             if let Some(outcome) = self.again(ask, &held) {
                 if matches!(&outcome, Err(problem) if problem.code == Code::AlreadyConfirmed) {
-                    let detail = format!("region {}, allocation {}, grant {}", ask.asker.region, ask.allocation_id, held.grant_id);
+                    let detail = format!(
+                        "region {}, allocation {}, grant {}",
+                        ask.asker.region, ask.allocation_id, held.grant_id
+                    );
                     // The id that a new grant would have had.
                     let id = RowId(ask.grant_id.0);
                     shared::audit(tx, id, self.now_ms, "authority", "already_confirmed", &detail).await?;

@@ -166,7 +166,8 @@ impl Issuer {
             return Outlook::Refused(error);
         }
         if let Some(standing) = self.ctx.view().standing.filter(|s| !s.state.gets_grants()) {
-            let why = format!("the region holds nothing more, and being {} it gets nothing new", standing.state.as_str());
+            let why =
+                format!("the region holds nothing more, and being {} it gets nothing new", standing.state.as_str());
             return Outlook::Refused(dry(&why));
         }
         if self.ctx.uplink_alive() && !self.ctx.health().quarantined {

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use tests::model::check::{BOUNDS, exhaust};
-use tests::model::mutations::MUTATIONS;
+use tests::model::mutations::{Family, MUTATIONS};
 use tests::model::rules::{Rule, Rules};
-use tests::model::walk::{shorten, timeline, walk};
+use tests::model::walk::{Found, Walked, shorten, timeline, walk_with};
 
 /// The model of the continuity rules.
 #[derive(Parser)]
@@ -37,6 +37,9 @@ enum Verb {
         /// Only this sort of violation, by its name.
         #[arg(long)]
         only: Option<String>,
+        /// Walks of this family, as `mutations` walks them: shared, bounds, members.
+        #[arg(long)]
+        family: Option<Family>,
         /// Go on after a violation and count.
         #[arg(long)]
         count: bool,
@@ -60,8 +63,11 @@ enum Verb {
 
 fn main() -> ExitCode {
     match Args::parse().verb {
-        Verb::Random { seed, runs, steps, without, only, count } => {
-            random(seed, runs, steps, &without, only.as_deref(), count)
+        Verb::Random { seed, runs, steps, without, only, family, count } => {
+            let rules = without.iter().fold(Rules::all(), |rules, rule| rules.without(*rule));
+            let family = family.unwrap_or(Family::Any);
+            let walk = |seed| walk_with(seed, steps, |dice| family.setup(dice, rules));
+            random(seed, runs, only.as_deref(), count, walk)
         }
         Verb::Exhaustive { bound, without } => exhaustive(bound.as_deref(), &without),
         Verb::Mutations { rule } => mutations(rule),
@@ -108,13 +114,18 @@ fn mutations(only: Option<Rule>) -> ExitCode {
     if unfound == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn random(seed: u64, runs: u64, steps: usize, without: &[Rule], only: Option<&str>, count: bool) -> ExitCode {
-    let rules = without.iter().fold(Rules::all(), |rules, rule| rules.without(*rule));
+fn random(
+    seed: u64,
+    runs: u64,
+    only: Option<&str>,
+    count: bool,
+    walk: impl Fn(u64) -> Result<Walked, Box<Found>>,
+) -> ExitCode {
     let begin = Instant::now();
     let (mut exposed, mut exits, mut found) = (0, [0u64; 4], 0u64);
     let mut kinds = std::collections::BTreeMap::<String, (u64, u64)>::new();
     for n in 0..runs {
-        match walk(seed + n, steps, rules) {
+        match walk(seed + n) {
             Ok(walked) => {
                 exposed += walked.exposed;
                 for (sum, one) in exits.iter_mut().zip(walked.exits) {

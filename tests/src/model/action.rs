@@ -62,6 +62,8 @@ pub enum Action {
     Define { authority: u8 },
     StopOld { authority: u8 },
     StateBound { authority: u8, region: u8, from_backup: bool },
+    /// Stops the old store and states the bounds of all who are silent; after a deadline, or at once.
+    StateAll { authority: u8, from_backup: bool, wait: bool },
 }
 
 fn pick(n: u8, of: usize) -> Option<usize> {
@@ -197,6 +199,7 @@ impl World {
             | A::Recover { authority, .. }
             | A::Define { authority }
             | A::StopOld { authority }
+            | A::StateAll { authority, .. }
             | A::StateBound { authority, .. } => a(authority, self),
             _ => return,
         };
@@ -222,6 +225,13 @@ impl World {
             A::StopOld { .. } if faults.bounds => self.stop_old(authority),
             A::StateBound { region, from_backup, .. } if faults.bounds => {
                 self.state_bound(authority, r(region, self), from_backup);
+            }
+            A::StateAll { from_backup, wait, .. } if faults.bounds => {
+                self.stop_old(authority);
+                self.now += u32::from(wait);
+                for region in self.silent(authority) {
+                    self.state_bound(authority, region, from_backup);
+                }
             }
             _ => {}
         }
@@ -328,6 +338,7 @@ impl Action {
             | A::Define { .. }
             | A::StopOld { .. }
             | A::StateBound { .. }
+            | A::StateAll { .. }
             | A::Deadline => Cost::Operator,
         })
     }

@@ -27,6 +27,7 @@ pub struct Bound {
 
 /// The bounds. Budgets are for messages, uses, stores, witnesses, regions, operators.
 pub const BOUNDS: &[Bound] = &[
+    Bound { name: "tiny", about: "one region, no witness: the store is put back", setup: tiny, states: 0 },
     Bound {
         name: "restore",
         about: "one region, a required witness: the store is put back under living processes, messages are lost and late",
@@ -59,19 +60,24 @@ pub const BOUNDS: &[Bound] = &[
     },
 ];
 
+fn tiny() -> Setup {
+    let faults = Faults { store_back: true, ..Faults::none() };
+    Setup { mode: WitnessMode::None, faults, budget: [2, 1, 2, 0, 0, 0], ..Setup::calm() }
+}
+
 fn restore() -> Setup {
     let faults = Faults { store_back: true, ..Faults::none() };
-    Setup { authorities: 2, faults, budget: [3, 2, 3, 0, 0, 0], ..Setup::calm() }
+    Setup { authorities: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn unwitnessed() -> Setup {
     let faults = Faults { promote: true, ..Faults::none() };
-    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [4, 2, 2, 0, 0, 1], ..Setup::calm() }
+    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn witness() -> Setup {
     let faults = Faults { store_back: true, witness_lost: true, ..Faults::none() };
-    Setup { faults, budget: [4, 2, 2, 1, 0, 0], ..Setup::calm() }
+    Setup { faults, budget: [2, 2, 2, 1, 0, 0], ..Setup::calm() }
 }
 
 fn region() -> Setup {
@@ -81,7 +87,7 @@ fn region() -> Setup {
 
 fn members() -> Setup {
     let faults = Faults { store_back: true, members: true, ..Faults::none() };
-    Setup { faults, active: 2, mode: WitnessMode::None, budget: [3, 2, 2, 0, 0, 2], ..Setup::calm() }
+    Setup { faults, active: 2, mode: WitnessMode::None, budget: [2, 2, 1, 0, 0, 1], ..Setup::calm() }
 }
 
 /// The world, as stateright walks it.
@@ -150,8 +156,7 @@ impl Exhaustive {
                     }
                 }
                 actions.push(Action::Send { region, agent, wants: true, altered: false });
-                actions.push(Action::Carve { region, agent });
-                actions.push(Action::Expose { region, agent });
+                actions.push(Action::Issue { region, agent });
             }
         }
         for message in 0..world.net.len() as u8 {
@@ -173,8 +178,13 @@ impl Exhaustive {
 
     fn breakage(&self, world: &World, actions: &mut Vec<Action>) {
         use Action as A;
-        actions.extend([A::BackUp, A::Restore { living: true }, A::Restore { living: false }]);
-        actions.extend([A::Promote { authority: 0, all: false }, A::Replicate { store: world.current as u8 }]);
+        let faults = self.setup.faults;
+        if faults.store_back {
+            actions.extend([A::Restore { living: true }, A::Restore { living: false }]);
+        }
+        if faults.promote {
+            actions.extend([A::Promote { authority: 0, all: false }, A::Replicate { store: world.current as u8 }]);
+        }
         actions.extend([A::LoseWitness, A::Deadline]);
         for region in 0..world.regions.len() as u8 {
             if world.regions[usize::from(region)].exists {

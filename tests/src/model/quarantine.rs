@@ -278,6 +278,7 @@ impl World {
         let named = self.witness.marks.unwrap_or([None, None]);
         let generation = self.authorities[authority].verified;
         let holders = self.rules().has(Rule::HolderIsEstablished);
+        let stamps = self.rules().has(Rule::LiftStampsRoster);
         let ledger = self.ledger(authority);
         for (held, testimony) in ledger.held.iter_mut().zip(&ledger.testimony) {
             *held |= holders && testimony.as_ref().is_some_and(|t| t.bound > 0);
@@ -291,6 +292,11 @@ impl World {
             ledger.marks[scope] = Mark { generation, seq, row: rows[scope], bound };
             ledger.base[scope] = bound;
             ledger.rows.push(rows[scope]);
+        }
+        if stamps {
+            let version = ledger.marks[ROSTER].version();
+            ledger.roster.regions.iter_mut().flatten().for_each(|row| row.version = version);
+            ledger.roster.definitions.version = version;
         }
         ledger.door = Door::Open;
         let marks = ledger.marks.map(Some);

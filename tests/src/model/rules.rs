@@ -89,6 +89,8 @@ rules! {
         "A region that was registered after the backup is forgotten with all that it was given.";
     EstablishedVouches: "Only an established region can vouch for a new one.",
         "Two new regions vouch for each other; a restore forgets them both.";
+    LiftStampsRoster: "A lift writes every entry of the united roster anew, in its own generation.",
+        "An entry that came by union is older than what others testify: they are taken to hold it, and never get it.";
     HolderIsEstablished: "A region that testified that it held something is established, also where its grants were forgotten.",
         "The store forgot the grants of those who live; nobody is established, and nobody can vouch.";
     SuccessorOfAll: "Where every established region is retired, a required witness vouches for the next one.",

@@ -63,12 +63,12 @@ impl World {
             return;
         }
         // Of copies that live side by side one is left; supervisors start what ended.
-        let Some(agent) = it.agents.iter().rposition(|a| a.alive) else {
+        let Some(agent) = it.agents.iter().position(|a| a.alive) else {
             let copy = it.copies.len() - 1;
             self.start_agent(region, copy);
             return;
         };
-        for other in 0..agent {
+        for other in agent + 1..it.agents.len() {
             if !self.setup.shared {
                 self.regions[region].agents[other].alive = false;
             }

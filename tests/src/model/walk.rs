@@ -74,7 +74,7 @@ pub fn random_action(dice: &mut Dice) -> Action {
         88..90 => A::BackUpRegion { region: x },
         90..92 => A::PutRegionBack { region: x },
         92..94 => region_fault(x, y, z),
-        94..96 => A::Register { authority: x },
+        94..95 => A::Register { authority: x },
         _ => operator(x, y, z, c),
     }
 }
@@ -102,7 +102,8 @@ fn operator(authority: u8, region: u8, z: u8, c: bool) -> Action {
         2 => Action::Fence { authority, region },
         3 | 4 => Action::Recover { authority, region, new_store: c },
         5 | 6 => Action::Define { authority },
-        7 | 8 => Action::StopOld { authority },
+        7 => Action::StopOld { authority },
+        8..11 => Action::StateAll { authority, from_backup: region & 3 == 0, wait: c },
         _ => Action::StateBound { authority, region, from_backup: c },
     }
 }

@@ -63,6 +63,8 @@ pub struct Removal {
     pub witness: WitnessBend,
     /// Whether commits are acknowledged before they are durable, and the power is cut now and then.
     pub lose_unsynced: bool,
+    /// Whether it shows as somebody who is never served again, not as a duplicate.
+    pub wedges: bool,
     /// The runs in which it can show.
     pub shows: fn(&Profile) -> bool,
     /// Of those, within how many it must be found.
@@ -112,6 +114,7 @@ const PLAIN: Removal = Removal {
     link: LinkBend::None,
     witness: WitnessBend::None,
     lose_unsynced: false,
+    wedges: false,
     shows: any,
     within: 200,
 };
@@ -141,7 +144,7 @@ pub static ALL: &[Removal] = &[
         whose: Whose::Authority,
         sql: &[("WHERE namespace = $2 AND region = $3 AND epoch = $4", "WHERE namespace = $2 AND region = $3")],
         shows: operators,
-        within: 2_000,
+        within: 400,
         ..PLAIN
     },
     Removal {
@@ -161,11 +164,12 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
-        name: "base_unbounded",
-        rule: "an older mark counts as contained only up to the base that the generation was raised to",
+        name: "base_missing",
+        rule: "what a lift was raised to is the generation's base: older marks at or below it count as contained",
         whose: Whose::Authority,
-        sql: &[("row_id, bound, base, reason", "row_id, bound, 9000000000000000000, reason")],
-        shows: back_required,
+        sql: &[("row_id, bound, base, reason", "row_id, bound, 0, reason")],
+        shows: back_alone,
+        wedges: true,
         ..PLAIN
     },
     Removal {
@@ -177,8 +181,9 @@ pub static ALL: &[Removal] = &[
     },
     Removal {
         name: "empty_witness_agrees",
-        rule: "an empty witness ends no doubt, and nobody but who lifted may fill it",
+        rule: "an empty witness ends no doubt (with the second line, the marks in requests, taken out too)",
         witness: WitnessBend::EmptyAgrees,
+        link: LinkBend::NoMarks,
         shows: back_and_lost,
         within: 400,
         ..PLAIN
@@ -197,7 +202,7 @@ pub static ALL: &[Removal] = &[
         whose: Whose::Regions,
         sql: &[("promised, identity FROM store", "0, identity FROM store")],
         shows: back_alone,
-        within: 2_000,
+        within: 400,
         ..PLAIN
     },
     Removal {
@@ -205,14 +210,6 @@ pub static ALL: &[Removal] = &[
         rule: "a region's store is proved current only by a row that it contains",
         whose: Whose::Regions,
         sql: &[("SELECT seq FROM marks WHERE row_id = $1", "SELECT MAX(seq) FROM marks WHERE row_id <> $1")],
-        shows: region_back,
-        ..PLAIN
-    },
-    Removal {
-        name: "region_base_unbounded",
-        rule: "a region's older mark counts only up to its base",
-        whose: Whose::Regions,
-        sql: &[("row_id, bound, base, reason", "row_id, bound, 9000000000000000000, reason")],
         shows: region_back,
         ..PLAIN
     },

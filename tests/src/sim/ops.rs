@@ -149,6 +149,10 @@ pub fn operations(seed: u64, steps: usize) -> Vec<Op> {
     for _ in 0..steps {
         let kind = choose(&profile, &mut state);
         ops.push(Op { kind, seed: splitmix(&mut state) });
+        if kind == Kind::WitnessLost && profile.store_back && splitmix(&mut state) % 2 == 0 {
+            // One disaster takes both: then only the regions know.
+            ops.push(Op { kind: Kind::RestoreStore(0), seed: splitmix(&mut state) });
+        }
         // Half of the time something else happens at once: faults that meet are the ones that hurt.
         let pause = [1, 40, 700, 3_000, 9_000][usize::try_from(splitmix(&mut state) % 5).unwrap_or(0)];
         ops.push(Op { kind: Kind::Run(pause), seed: splitmix(&mut state) });

@@ -9,6 +9,7 @@ use tests::puppet::{allocation, want};
 
 use crate::hand::{Hand, alone, audit, code, fresh, granted, ledger, now_ms, second};
 use crate::help::{assert_sound, at_rest, number, quick, take, until};
+use crate::relay::{Mode, Relay};
 
 /// Every grant of the authority's ledger is held by the region, and the other way round: `(lo, hi)` in order.
 async fn ledgers_agree(cluster: &Cluster, namespace: &str) -> Vec<(u64, u64)> {
@@ -93,6 +94,33 @@ async fn a_request_survives_its_agent() {
     let grants = cluster.grants("orders").await;
     let same = grants.iter().find(|g| g["allocation_id"] == unheard["allocation_id"]).unwrap();
     assert_eq!((&same["lo"], &same["confirmed"]), (&unheard["lo"], &true.into()), "adopted by the next process");
+    assert_sound(&cluster, &exposed).await;
+}
+
+/// An answer that was given before comes once more, in the place of another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_twice_is_heard_once() {
+    let exposed = Exposed::new();
+    let cluster = quick().region("eu").namespace_with("orders", fixed(1_000, 100)).start().await;
+    at_rest(&cluster, "eu", "orders").await;
+    let relay = Relay::start().await;
+    relay.set(Mode::Primary(cluster.url.clone()));
+    let agent = &cluster.region("eu").agent;
+    agent.kill9();
+    let url = relay.url.clone();
+    agent.change(move |spec| spec.env("CADASTRE_AUTHORITY_URL", url));
+    cluster.restart_agent("eu").await;
+    for _ in 0..4 {
+        let before = ledger(&cluster, "orders").await.len();
+        take(&cluster, "eu", "orders", 1_000, 50, &exposed).await;
+        until("a grant", async || ledger(&cluster, "orders").await.len() > before).await;
+        // Now the last answer may be the one that carries the grant, or the heartbeat after it.
+        relay.set(Mode::Stale(cluster.url.clone()));
+        until("it came again", async || relay.is_primary()).await;
+        at_rest(&cluster, "eu", "orders").await;
+        ledgers_agree(&cluster, "orders").await;
+    }
+    assert!(agent.is_alive());
     assert_sound(&cluster, &exposed).await;
 }
 

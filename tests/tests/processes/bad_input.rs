@@ -146,7 +146,8 @@ fn bad_ids() -> Vec<(String, (u16, &'static str))> {
     bodies.extend(shapes.map(|text| (text.to_owned(), INVALID)));
     bodies.push((format!("{}5{}", "[".repeat(20_000), "]".repeat(20_000)), INVALID));
     let long = "n".repeat(300);
-    let names = ["", " ", "a b", "Ünï", "../eu", "a/b", "a\u{0}b", "'; DROP TABLE grants; --", "${x}", "\u{202e}sredro"];
+    let names =
+        ["", " ", "a b", "Ünï", "../eu", "a/b", "a\u{0}b", "'; DROP TABLE grants; --", "${x}", "\u{202e}sredro"];
     for name in names.iter().chain(&[long.as_str()]) {
         bodies.push((json!({"namespace": name}).to_string(), INVALID));
     }
@@ -205,7 +206,8 @@ async fn a_bad_segment_request_or_origin_is_refused_and_changes_nothing() {
     let segments = format!("{agent}/v1/segments");
     let id = fresh(1).to_string();
     let some = "0190b2c4-0000-4000-8000-000000000000";
-    let good = json!({"namespace": "orders", "allocation_id": id, "instance": "till", "incarnation": some, "want": "10"});
+    let good =
+        json!({"namespace": "orders", "allocation_id": id, "instance": "till", "incarnation": some, "want": "10"});
     let bent = [
         ("want", json!("0")),
         ("want", json!(10)),
@@ -357,7 +359,11 @@ async fn a_bad_definition_is_refused_and_changes_nothing() {
         ("/v1/regions/eu/fence", json!({"raeson": "x"}), INVALID),
         ("/v1/namespaces", json!({"name": "orders"}), (409, "already_exists")),
         ("/v1/namespaces", json!({"name": "gone", "sequence": {"max": "5"}}), (409, "not_allowed")),
-        ("/v1/quarantines/orders/lift", json!({"bounds": {}, "old_store_stopped": true, "reason": "x"}), (409, "not_allowed")),
+        (
+            "/v1/quarantines/orders/lift",
+            json!({"bounds": {}, "old_store_stopped": true, "reason": "x"}),
+            (409, "not_allowed"),
+        ),
         ("/v1/audit/verify", json!({"repair": true}), INVALID),
     ];
     for (path, body, expected) in others {
@@ -366,8 +372,12 @@ async fn a_bad_definition_is_refused_and_changes_nothing() {
     }
     let url = format!("{base}/v1/namespaces/nowhere");
     refused("PATCH nowhere", ("PATCH", &url, operator, b"{}"), None, (404, "unknown_namespace")).await;
-    let pages = [("namespace=nowhere", (404, "unknown_namespace")), ("", INVALID), ("namespace=orders&after=x", INVALID),
-        ("namespace=orders&limit=5", INVALID)];
+    let pages = [
+        ("namespace=nowhere", (404, "unknown_namespace")),
+        ("", INVALID),
+        ("namespace=orders&after=x", INVALID),
+        ("namespace=orders&limit=5", INVALID),
+    ];
     for (query, expected) in pages {
         let url = format!("{base}/v1/grants?{query}");
         refused(query, ("GET", &url, operator, b""), None, expected).await;
@@ -407,9 +417,8 @@ async fn a_bad_message_of_an_agent_is_refused_and_changes_nothing() {
     let mut message = good.clone();
     message["extra"] = json!(1);
     assert_eq!(send(&message).await.0, 422, "an unknown field");
-    let wants: Vec<Value> = (0..257)
-        .map(|n| json!({"allocation_id": fresh(n).to_string(), "namespace": "orders", "want": "1"}))
-        .collect();
+    let wants: Vec<Value> =
+        (0..257).map(|n| json!({"allocation_id": fresh(n).to_string(), "namespace": "orders", "want": "1"})).collect();
     let mut message = good.clone();
     message["wants"] = json!(wants);
     assert_eq!(send(&message).await, (413, "payload_too_large".to_owned()));

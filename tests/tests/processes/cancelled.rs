@@ -26,15 +26,15 @@ fn request(path: &str, token: &str, body: &Value) -> Vec<u8> {
 /// with or without a farewell.
 async fn go_away(url: &str, bytes: &[u8], random: &mut u64) {
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
-    let whole = splitmix(random) % 4 != 0;
+    let whole = !splitmix(random).is_multiple_of(4);
     let part = if whole { bytes.len() } else { usize::try_from(splitmix(random)).unwrap() % bytes.len() };
     stream.write_all(&bytes[..part]).await.unwrap();
     tokio::time::sleep(Duration::from_micros(splitmix(random) % 25_000)).await;
-    if splitmix(random) % 3 == 0 {
+    if splitmix(random).is_multiple_of(3) {
         let mut some = [0; 16];
         let _ = tokio::time::timeout(Duration::from_millis(5), stream.read(&mut some)).await;
     }
-    if splitmix(random) % 2 == 0 {
+    if splitmix(random).is_multiple_of(2) {
         // A reset: what was not read is not waited for.
         stream.set_zero_linger().unwrap();
     }
@@ -125,13 +125,13 @@ async fn at_random(authority: Backend, store: Backend, times: u64) {
 async fn callers_that_go_away_at_random_lose_nothing_and_leave_nothing_on_postgres() {
     let server = Postgres::start();
     let store = |name: &str| Backend::Url(server.create_database(name));
-    at_random(store("authority"), store("region"), if soak() { 3_000 } else { 240 }).await;
+    at_random(store("authority"), store("region"), if soak() { 3_000 } else { 150 }).await;
     nothing_stays_open(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_go_away_at_random_lose_nothing_on_sqlite() {
-    at_random(Backend::Sqlite, Backend::Sqlite, if soak() { 3_000 } else { 240 }).await;
+    at_random(Backend::Sqlite, Backend::Sqlite, if soak() { 3_000 } else { 150 }).await;
 }
 
 /// Sends `bytes` while the table cannot be written, goes away once the statement waits for it, and returns
@@ -143,7 +143,9 @@ async fn go_away_inside(server: &'static Postgres, database: &str, table: &str, 
         let database = database.clone();
         tokio::task::spawn_blocking(move || server.psql_in(&database, &sql))
     };
-    let granted = format!("SELECT count(*) FROM pg_locks WHERE relation = '{table}'::regclass AND mode = 'ShareLock' AND granted");
+    let granted = format!(
+        "SELECT count(*) FROM pg_locks WHERE relation = '{table}'::regclass AND mode = 'ShareLock' AND granted"
+    );
     until("the table is locked", async || server.psql_in(&database, &granted) == "1").await;
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -159,7 +161,7 @@ fn database_of(url: &str) -> &str {
 
 /// In the middle of the carve's transaction: it is finished without its caller, and found by the retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_carve_is_finished_without_its_caller() {
+async fn case_18_cancelled_in_the_middle_of_a_carve_it_is_finished_without_its_caller() {
     let exposed = Exposed::new();
     let server = Postgres::shared();
     let builder = quick().region_on("eu", Backend::Postgres).namespace_with("orders", policy(5_000, 20, 100, 1.0));
@@ -177,7 +179,8 @@ async fn a_carve_is_finished_without_its_caller() {
         .await;
         let found = segment(&cluster, &order).await;
         assert_eq!(found["replayed"], true, "{found}");
-        exposed.record("segment", &(number(&found["first"]) as i64..=number(&found["last"]) as i64).collect::<Vec<_>>());
+        exposed
+            .record("segment", &(number(&found["first"]) as i64..=number(&found["last"]) as i64).collect::<Vec<_>>());
     }
     take(&cluster, "eu", "orders", 200, 10, &exposed).await;
     nothing_stays_open(server).await;
@@ -186,7 +189,7 @@ async fn a_carve_is_finished_without_its_caller() {
 
 /// The same of a grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_finished_without_its_asker() {
+async fn case_18_cancelled_in_the_middle_of_a_grant_it_is_finished_without_its_asker() {
     let server = Postgres::shared();
     let (cluster, mut eu) = alone(quick().authority(Backend::Postgres)).await;
     second(&cluster, &mut eu, "us").await;

@@ -53,6 +53,27 @@ async fn until_it_ends(cluster: &Cluster, twin: &Extra, exposed: &Exposed) -> Op
     twin.agent.exit_code()
 }
 
+/// As a supervisor does: starts the agent again when it ends. A store that was put back comes with a session
+/// number that was used since the copy was made, so it is taken for a second copy, once per start since then;
+/// after that it is known for what it is.
+async fn supervised_until_served(cluster: &Cluster, region: &str, exposed: &Exposed) {
+    until("the region serves", async || {
+        let agent = &cluster.region(region).agent;
+        if !agent.is_alive() {
+            assert!(agent.log().contains("two copies of this region's store"), "{}", agent.log());
+            agent.start_again();
+        }
+        match cluster.ids(region, "orders", 1).await {
+            Ok(ids) => {
+                exposed.record(region, &ids);
+                true
+            }
+            Err(_) => false,
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_08_twins_on_a_copied_folder_are_found_and_the_second_one_ends() {
     let exposed = Arc::new(Exposed::new());
@@ -61,7 +82,8 @@ async fn case_08_twins_on_a_copied_folder_are_found_and_the_second_one_ends() {
     cluster.region("eu").agent.kill9();
     let copies = Copies::of(&cluster, "eu");
     cluster.restart_agent("eu").await;
-    let load = Load::start(Plan::of(&cluster, "eu", "orders").tasks(2).pause(Duration::from_millis(5)), exposed.clone());
+    let load =
+        Load::start(Plan::of(&cluster, "eu", "orders").tasks(2).pause(Duration::from_millis(5)), exposed.clone());
     assert!(load.successes_within(20, Duration::from_secs(60)).await);
     let twin = twin(&cluster, &copies);
     let code = until_it_ends(&cluster, &twin, &exposed).await;
@@ -115,7 +137,7 @@ async fn a_region_whose_store_was_put_back_burns_what_it_held_and_takes_the_next
     }
     assert_eq!(cluster.status("eu").await["continuity"], "went_back");
     cluster.region("eu").link.heal();
-    cluster.until_served("eu", "orders").await;
+    supervised_until_served(&cluster, "eu", &exposed).await;
     assert_eq!(cluster.status("eu").await["epoch"], 2);
     take(&cluster, "eu", "orders", 1_500, 50, &exposed).await;
     assert_sound(&cluster, &exposed).await;
@@ -139,8 +161,8 @@ async fn without_a_witness_the_authority_finds_a_regions_store_that_was_put_back
     at_rest(&cluster, "eu", "orders").await;
     agent.kill9();
     put_back(copies.path(), &agent.data_folder());
-    cluster.restart_agent("eu").await;
-    cluster.until_served("eu", "orders").await;
+    agent.start_again();
+    supervised_until_served(&cluster, "eu", &exposed).await;
     assert_eq!(cluster.status("eu").await["epoch"], 2);
     take(&cluster, "eu", "orders", 1_500, 50, &exposed).await;
     assert_sound(&cluster, &exposed).await;
@@ -151,7 +173,8 @@ async fn without_a_witness_the_authority_finds_a_regions_store_that_was_put_back
 async fn a_second_agent_on_the_same_file_makes_no_duplicate() {
     let exposed = Arc::new(Exposed::new());
     let cluster = quick().region("eu").namespace_with("orders", fixed(2_000, 100)).start().await;
-    let load = Load::start(Plan::of(&cluster, "eu", "orders").tasks(2).pause(Duration::from_millis(5)), exposed.clone());
+    let load =
+        Load::start(Plan::of(&cluster, "eu", "orders").tasks(2).pause(Duration::from_millis(5)), exposed.clone());
     assert!(load.successes_within(20, Duration::from_secs(60)).await);
     let file = cluster.region("eu").agent.data_folder().join("region.db");
     let second = extra_agent(&cluster, "eu", token_of(&cluster, "eu"), |spec| {

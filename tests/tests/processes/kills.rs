@@ -4,18 +4,20 @@
 //! The moments come from a seed, which a failure prints; `CADASTRE_SEED` takes it. `CADASTRE_SOAK=1` makes
 //! some hundreds of kills of it.
 
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tests::cluster::{Backend, Cluster, policy};
+use tests::cluster::{Backend, Cluster, fixed, policy};
 use tests::http;
 use tests::ledger_of_ids::Exposed;
 use tests::load::{Load, Plan, Report};
 use tests::postgres::Postgres;
+use tests::region::ask_ids;
 use tests::sim::exec::splitmix;
 
 use crate::hand::now_ms;
-use crate::help::{assert_sound, number, quick, soak};
+use crate::help::{assert_sound, number, quick, soak, until};
 
 const CALLERS: usize = 3;
 const COUNT: u32 = 10;
@@ -171,4 +173,44 @@ async fn killed_at_random_on_postgres_nothing_comes_twice() {
     let builder = quick().authority(store("authority")).region_on("eu", store("eu")).region_on("us", store("us"));
     let cluster = builder.namespace_with("orders", policy(2_000, 100, 400, 1.0)).start().await;
     kills(&cluster, Some(&server), if soak() { 300 } else { 24 }, "killed on postgres").await;
+}
+
+/// Two services with blocks of their own: each loses what was in memory for it, and nothing of the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_costs_each_service_two_segments_at_most() {
+    let exposed = Exposed::new();
+    let mut policy = fixed(2_000, 50);
+    policy["service_block"] = json!("500");
+    let cluster = quick().region("eu").namespace_with("orders", policy).start().await;
+    let body = json!({"name": "till", "namespaces": ["orders"]});
+    cluster.operate("POST", "/v1/services", Some(&body)).await.unwrap();
+    let answer = cluster.operate("POST", "/v1/services/till/tokens", Some(&json!({}))).await.unwrap();
+    let tokens = [cluster.service_token.as_str(), answer["token"].as_str().unwrap()];
+    let client = http::client();
+    for round in 0..8 {
+        for token in tokens {
+            let mut calls = 0;
+            until("ids come", async || match ask_ids(&client, &cluster.region("eu").url, token, "orders", 7).await {
+                Ok(ids) => {
+                    exposed.record("eu", &ids);
+                    calls += 1;
+                    calls > round
+                }
+                Err(_) => false,
+            })
+            .await;
+        }
+        cluster.restart_agent("eu").await;
+    }
+    let url = format!("{}/v1/segments?namespace=orders", cluster.region("eu").url);
+    let page = http::get_json(&url, Some(&cluster.operator_token)).await.2;
+    let mut lost: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for segment in page["segments"].as_array().unwrap() {
+        let (lo, hi) = (number(&segment["lo"]), number(&segment["hi"]));
+        let unseen = (lo..hi).filter(|ordinal| !exposed.contains(*ordinal as i64 + 1)).count();
+        *lost.entry((segment["incarnation"].to_string(), segment["service"].to_string())).or_default() += unseen as u64;
+    }
+    assert!(lost.len() >= 16, "{lost:?}");
+    assert!(lost.values().all(|lost| *lost <= 2 * 50), "{lost:?}");
+    assert_sound(&cluster, &exposed).await;
 }

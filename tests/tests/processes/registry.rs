@@ -180,9 +180,8 @@ async fn two_agents_of_one_store_share_its_epoch_and_nothing_else() {
     let builder = quick().region_on("eu", Backend::Postgres).namespace_with("orders", fixed(5_000, 100));
     let cluster = builder.start().await;
     let database = cluster.region("eu").database_url.clone().unwrap();
-    let other = extra_agent(&cluster, "eu", token_of(&cluster, "eu"), |spec| {
-        spec.env("CADASTRE_DATABASE_URL", &database)
-    });
+    let other =
+        extra_agent(&cluster, "eu", token_of(&cluster, "eu"), |spec| spec.env("CADASTRE_DATABASE_URL", &database));
     other.up().await;
     other.serves(&cluster, "other", "orders", &exposed).await;
     let one = Load::start(Plan::of(&cluster, "eu", "orders"), exposed.clone());

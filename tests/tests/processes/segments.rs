@@ -8,7 +8,7 @@ use tests::ledger_of_ids::Exposed;
 use tests::puppet::allocation;
 
 use crate::hand::{fresh, now_ms};
-use crate::help::{assert_sound, audit_of, number, quick, step, take, until};
+use crate::help::{assert_sound, at_rest, audit_of, number, quick, step, take, until};
 
 /// A thick client: one process of one instance.
 struct Client<'a> {
@@ -79,6 +79,7 @@ async fn a_repeated_request_is_the_same_segment_and_the_cursor_stays() {
     let first = client.ask(id, 40).await;
     assert_eq!((first["replayed"].as_bool(), range(&first).1 - range(&first).0), (Some(false), 40));
     expose(&exposed, &first);
+    at_rest(&cluster, "eu", "orders").await;
     let before = carved(&cluster).await;
     for _ in 0..3 {
         let (status, again) = client.send(&order).await;
@@ -126,6 +127,7 @@ async fn a_tail_that_comes_back_late_is_recorded_and_changes_nothing() {
     let mut client = Client::new(&cluster, 1);
     let segment = client.ask(fresh(1), 40).await;
     expose(&exposed, &segment);
+    at_rest(&cluster, "eu", "orders").await;
     let before = carved(&cluster).await;
     let region = cluster.region("eu");
     let url = format!("{}/v1/segments/{}/return", region.url, segment["segment_id"].as_str().unwrap());
@@ -172,8 +174,9 @@ async fn case_09_fork() {
     let (cluster, exposed) = cluster().await;
     let mut parent = Client::new(&cluster, 1);
     expose(&exposed, &parent.ask(fresh(1), 40).await);
-    let mut children: Vec<Client> =
-        (0..8).map(|_| Client { cluster: &cluster, incarnation: parent.incarnation, chain: parent.chain.clone() }).collect();
+    let mut children: Vec<Client> = (0..8)
+        .map(|_| Client { cluster: &cluster, incarnation: parent.incarnation, chain: parent.chain.clone() })
+        .collect();
     expose(&exposed, &parent.ask(fresh(2), 40).await);
     let mut refused = 0;
     for (n, child) in (10..).zip(&mut children) {

@@ -126,10 +126,7 @@ async fn tier_by_tier(store: Store) {
     let (got, problem) = use_up(&cluster, "eu", "orders", 10, &exposed).await;
     assert_eq!(got, after.instance, "without its store it issues what is in memory");
     assert_dry(&problem);
-    until("status says that the store is down", async || {
-        cluster.status("eu").await["store"]["state"] == "down"
-    })
-    .await;
+    until("status says that the store is down", async || cluster.status("eu").await["store"]["state"] == "down").await;
     store.back(&cluster);
     take(&cluster, "eu", "orders", after.region, 10, &exposed).await;
     let (none, problem) = use_up(&cluster, "eu", "orders", 10, &exposed).await;
