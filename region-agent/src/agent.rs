@@ -118,7 +118,10 @@ async fn next_session(parts: &Parts) -> Result<(StoreRow, u64), AgentError> {
         Box::pin(async move {
             let session = ledger::next_session(tx).await?;
             let store = ledger::store(tx).await?;
-            Ok::<_, DbError>((store.ok_or_else(|| DbError::Corrupt("the store has no row of its own".into()))?, session))
+            Ok::<_, DbError>((
+                store.ok_or_else(|| DbError::Corrupt("the store has no row of its own".into()))?,
+                session,
+            ))
         })
     });
     Ok(work.await?)

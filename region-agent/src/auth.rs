@@ -203,7 +203,9 @@ impl Callers {
     pub fn reader_of(&self, token: Option<&str>, namespace: &Name) -> Result<(), AgentError> {
         match self.principal(token)? {
             Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
-            Principal::Service(name) if self.services.get(name).is_some_and(|s| s.namespaces.contains(namespace)) => Ok(()),
+            Principal::Service(name) if self.services.get(name).is_some_and(|s| s.namespaces.contains(namespace)) => {
+                Ok(())
+            }
             other => {
                 let text = format!("{} is not admitted to namespace {namespace}", other.describe());
                 Err(problem(Code::Forbidden, text))
@@ -219,7 +221,8 @@ impl Callers {
         match self.principal(token)? {
             Principal::Operator(_) | Principal::Viewer(_) => Ok(()),
             other @ (Principal::Service(_) | Principal::Region(_)) => {
-                let text = format!("a viewer's or an operator's token is needed; this is the token of {}", other.describe());
+                let text =
+                    format!("a viewer's or an operator's token is needed; this is the token of {}", other.describe());
                 Err(problem(Code::Forbidden, text))
             }
         }

@@ -88,7 +88,10 @@ impl AgentConfig {
         self.telemetry.check()?;
         for (key, value) in [("resp_listen", &self.resp_listen), ("pg_listen", &self.pg_listen)] {
             if value.is_some() {
-                return Err(ConfigError::impossible(key, "this protocol is not part of this version; leave it unset and use HTTP"));
+                return Err(ConfigError::impossible(
+                    key,
+                    "this protocol is not part of this version; leave it unset and use HTTP",
+                ));
             }
         }
         if self.store.require_sync.unwrap_or(0) > 0 {
@@ -124,7 +127,8 @@ impl AgentConfig {
     /// # Errors
     /// [`ConfigError`] where it is missing or no name.
     pub fn region(&self) -> Result<Name, ConfigError> {
-        let text = self.region.clone().ok_or_else(|| ConfigError::impossible("region", "is needed: the region's name"))?;
+        let text =
+            self.region.clone().ok_or_else(|| ConfigError::impossible("region", "is needed: the region's name"))?;
         Name::new(text).map_err(|e| ConfigError::impossible("region", e.to_string()))
     }
 
@@ -162,7 +166,8 @@ mod tests {
     use super::*;
 
     fn given(flags: &[&str]) -> Result<AgentConfig, ConfigError> {
-        let base = ["region-agent", "--authority-url", "http://a:1, http://b:2", "--region", "eu", "--region-token", "t"];
+        let base =
+            ["region-agent", "--authority-url", "http://a:1, http://b:2", "--region", "eu", "--region-token", "t"];
         AgentConfig::parse_from([&base, flags].concat()).complete()
     }
 

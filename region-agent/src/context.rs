@@ -94,11 +94,16 @@ impl View {
             return Err(problem(Code::UpstreamUnavailable, "this region has not heard from its authority yet"));
         };
         if !standing.state.may_issue() {
-            let text = format!("region {region} is {} at epoch {}: it gives nothing out", standing.state.as_str(), standing.epoch);
+            let text = format!(
+                "region {region} is {} at epoch {}: it gives nothing out",
+                standing.state.as_str(),
+                standing.epoch
+            );
             return Err(problem(Code::EpochFenced, text));
         }
         let known = self.roster.namespace(namespace).filter(|n| !n.deleted);
-        let entry = known.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+        let entry =
+            known.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
         if !entry.is_home(region) {
             let text = format!("the home of namespace {namespace} does not include region {region}");
             return Err(problem(Code::NotHome, text));
@@ -319,7 +324,10 @@ impl Context {
     pub fn may_carve(&self) -> Result<(), AgentError> {
         self.alive()?;
         if self.view().standing.is_some_and(|s| s.superseded) {
-            return Err(problem(Code::StoreUnproven, "another copy of this store was found; the authority has to confirm this one"));
+            return Err(problem(
+                Code::StoreUnproven,
+                "another copy of this store was found; the authority has to confirm this one",
+            ));
         }
         match self.continuity.standing().how {
             How::Initialised | How::Witnessed | How::Testified | How::Stated => Ok(()),

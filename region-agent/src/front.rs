@@ -143,7 +143,9 @@ impl Front {
                 match outlook.unwrap_or_else(|| issuer.outlook(entry)) {
                     Outlook::Refused(error) => error,
                     Outlook::Wait if timeout_at(deadline, changed).await.is_ok() => continue,
-                    Outlook::Wait => problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again"),
+                    Outlook::Wait => {
+                        problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again")
+                    }
                 }
             };
             meter::burned(&self.agent.ctx.me.region, &entry.namespace, got);

@@ -19,27 +19,82 @@ use MetricKind::{Counter, Gauge, Histogram};
 /// What this crate writes.
 pub const METRICS: &[MetricDef] = &[
     def("cadastre_ids_issued_total", Counter, Unit::Count, "Ids issued by this agent's own segments, by namespace."),
-    def("cadastre_ids_request_seconds", Histogram, Unit::Seconds, "Duration of requests for ids, waiting for a refill included."),
+    def(
+        "cadastre_ids_request_seconds",
+        Histogram,
+        Unit::Seconds,
+        "Duration of requests for ids, waiting for a refill included.",
+    ),
     def("cadastre_ids_errors_total", Counter, Unit::Count, "Refused requests for ids and segments, by code."),
-    def("cadastre_ids_rate_per_second", Gauge, Unit::CountPerSecond, "Ids a second over the last minute, by namespace."),
+    def(
+        "cadastre_ids_rate_per_second",
+        Gauge,
+        Unit::CountPerSecond,
+        "Ids a second over the last minute, by namespace.",
+    ),
     def("cadastre_instance_left_count", Gauge, Unit::Count, "Ids left in this agent's own segments, by namespace."),
-    def("cadastre_instance_runway_seconds", Gauge, Unit::Seconds, "How long this agent's own segments last at the present rate; -1 at rate 0."),
-    def("cadastre_region_left_count", Gauge, Unit::Count, "Ids of the region's grants that no segment holds, by namespace."),
-    def("cadastre_region_runway_seconds", Gauge, Unit::Seconds, "How long segments and grants last together at the present rate; -1 at rate 0."),
+    def(
+        "cadastre_instance_runway_seconds",
+        Gauge,
+        Unit::Seconds,
+        "How long this agent's own segments last at the present rate; -1 at rate 0.",
+    ),
+    def(
+        "cadastre_region_left_count",
+        Gauge,
+        Unit::Count,
+        "Ids of the region's grants that no segment holds, by namespace.",
+    ),
+    def(
+        "cadastre_region_runway_seconds",
+        Gauge,
+        Unit::Seconds,
+        "How long segments and grants last together at the present rate; -1 at rate 0.",
+    ),
     def("cadastre_refill_seconds", Histogram, Unit::Seconds, "Duration of a carve, its commit and its gate included."),
     def("cadastre_refills_total", Counter, Unit::Count, "Segments carved, by namespace."),
-    def("cadastre_refills_late_total", Counter, Unit::Count, "Refills that came after the segment was used up, by namespace."),
+    def(
+        "cadastre_refills_late_total",
+        Counter,
+        Unit::Count,
+        "Refills that came after the segment was used up, by namespace.",
+    ),
     def("cadastre_refill_failures_total", Counter, Unit::Count, "Refills that did not succeed, by code."),
-    def("cadastre_ids_burned_total", Counter, Unit::Count, "Ids given up: of older epochs, of stopped processes, or taken for a request that failed."),
+    def(
+        "cadastre_ids_burned_total",
+        Counter,
+        Unit::Count,
+        "Ids given up: of older epochs, of stopped processes, or taken for a request that failed.",
+    ),
     def("cadastre_grants_adopted_total", Counter, Unit::Count, "Grants adopted from the authority, by namespace."),
-    def("cadastre_overlaps_total", Counter, Unit::Count, "Ranges refused because they overlap what was held before. Anything but 0 is an emergency."),
+    def(
+        "cadastre_overlaps_total",
+        Counter,
+        Unit::Count,
+        "Ranges refused because they overlap what was held before. Anything but 0 is an emergency.",
+    ),
     def("cadastre_region_epoch", Gauge, Unit::Count, "The region's epoch; 0 before the authority's first answer."),
     def("cadastre_clock_offset_seconds", Gauge, Unit::Seconds, "This agent's clock minus the authority's."),
     def("cadastre_store_up", Gauge, Unit::Count, "1 while the region's store answers."),
-    def("cadastre_store_proven", Gauge, Unit::Count, "1 while the store is known to be current; 0 while nothing is carved from it."),
+    def(
+        "cadastre_store_proven",
+        Gauge,
+        Unit::Count,
+        "1 while the store is known to be current; 0 while nothing is carved from it.",
+    ),
     def("cadastre_uplink_up", Gauge, Unit::Count, "1 while the authority answers this agent."),
-    def("cadastre_uplink_seconds", Histogram, Unit::Seconds, "Duration of a message to the authority that was answered."),
-    def("cadastre_uplink_failures_total", Counter, Unit::Count, "Messages to the authority that were not answered or were refused, by code."),
+    def(
+        "cadastre_uplink_seconds",
+        Histogram,
+        Unit::Seconds,
+        "Duration of a message to the authority that was answered.",
+    ),
+    def(
+        "cadastre_uplink_failures_total",
+        Counter,
+        Unit::Count,
+        "Messages to the authority that were not answered or were refused, by code.",
+    ),
 ];
 
 fn label(name: &Name) -> Cow<'static, str> {
@@ -48,7 +103,8 @@ fn label(name: &Name) -> Cow<'static, str> {
 
 /// Ids were issued.
 pub fn issued(region: &Name, namespace: &Name, n: u64) {
-    metrics::counter!("cadastre_ids_issued_total", "region" => label(region), "namespace" => label(namespace)).increment(n);
+    metrics::counter!("cadastre_ids_issued_total", "region" => label(region), "namespace" => label(namespace))
+        .increment(n);
 }
 
 /// A request for ids was answered or refused.
@@ -60,18 +116,27 @@ pub fn asked(region: &Name, seconds: f64, refused: Option<Code>) {
 }
 
 /// How a namespace stands at the instance tier.
-pub fn instance(region: &Name, namespace: &Name, rate: f64, left: u64, runway: Option<u64>, region_runway: Option<u64>) {
+pub fn instance(
+    region: &Name,
+    namespace: &Name,
+    rate: f64,
+    left: u64,
+    runway: Option<u64>,
+    region_runway: Option<u64>,
+) {
     let (r, n) = (label(region), label(namespace));
     let seconds = |s: Option<u64>| s.map_or(-1.0, |s| s as f64);
     metrics::gauge!("cadastre_ids_rate_per_second", "region" => r.clone(), "namespace" => n.clone()).set(rate);
     metrics::gauge!("cadastre_instance_left_count", "region" => r.clone(), "namespace" => n.clone()).set(left as f64);
-    metrics::gauge!("cadastre_instance_runway_seconds", "region" => r.clone(), "namespace" => n.clone()).set(seconds(runway));
+    metrics::gauge!("cadastre_instance_runway_seconds", "region" => r.clone(), "namespace" => n.clone())
+        .set(seconds(runway));
     metrics::gauge!("cadastre_region_runway_seconds", "region" => r, "namespace" => n).set(seconds(region_runway));
 }
 
 /// What a namespace has left at the region tier.
 pub fn region_left(region: &Name, namespace: &Name, left: u64) {
-    metrics::gauge!("cadastre_region_left_count", "region" => label(region), "namespace" => label(namespace)).set(left as f64);
+    metrics::gauge!("cadastre_region_left_count", "region" => label(region), "namespace" => label(namespace))
+        .set(left as f64);
 }
 
 /// A refill succeeded.
@@ -86,22 +151,26 @@ pub fn refilled(region: &Name, namespace: &Name, seconds: f64, late: bool) {
 
 /// A refill did not succeed.
 pub fn refill_failed(region: &Name, code: Code) {
-    metrics::counter!("cadastre_refill_failures_total", "region" => label(region), "code" => code.as_str()).increment(1);
+    metrics::counter!("cadastre_refill_failures_total", "region" => label(region), "code" => code.as_str())
+        .increment(1);
 }
 
 /// Ids were given up.
 pub fn burned(region: &Name, namespace: &Name, n: u64) {
-    metrics::counter!("cadastre_ids_burned_total", "region" => label(region), "namespace" => label(namespace)).increment(n);
+    metrics::counter!("cadastre_ids_burned_total", "region" => label(region), "namespace" => label(namespace))
+        .increment(n);
 }
 
 /// A grant was adopted.
 pub fn adopted(region: &Name, namespace: &Name) {
-    metrics::counter!("cadastre_grants_adopted_total", "region" => label(region), "namespace" => label(namespace)).increment(1);
+    metrics::counter!("cadastre_grants_adopted_total", "region" => label(region), "namespace" => label(namespace))
+        .increment(1);
 }
 
 /// A range was refused because it overlaps.
 pub fn overlap(region: &Name, namespace: &Name) {
-    metrics::counter!("cadastre_overlaps_total", "region" => label(region), "namespace" => label(namespace)).increment(1);
+    metrics::counter!("cadastre_overlaps_total", "region" => label(region), "namespace" => label(namespace))
+        .increment(1);
 }
 
 /// Makes the counters that must be seen at 0.

@@ -12,8 +12,17 @@ fn config(folder: &std::path::Path) -> AgentConfig {
     let data = folder.join("data").display().to_string();
     // Port 9 answers nobody.
     let flags = [
-        "region-agent", "--data", &data, "--listen", "127.0.0.1:0", "--authority-url", "http://127.0.0.1:9",
-        "--region", "eu", "--region-token", "cad_reg_x",
+        "region-agent",
+        "--data",
+        &data,
+        "--listen",
+        "127.0.0.1:0",
+        "--authority-url",
+        "http://127.0.0.1:9",
+        "--region",
+        "eu",
+        "--region-token",
+        "cad_reg_x",
     ];
     AgentConfig::parse_from(flags)
 }
@@ -50,7 +59,9 @@ async fn a_region_without_an_authority_serves_and_says_what_is_missing() {
         assert_eq!(kind.as_deref(), Some("application/problem+json"), "{method} {path}");
     }
     let (_, _, document) = call(&agent, "GET", "/openapi.json", "").await;
-    for path in ["/v1/ids", "/v1/segments", "/v1/segments/{segment_id}/return", "/v1/origins/{namespace}/{id}", "/v1/status"] {
+    for path in
+        ["/v1/ids", "/v1/segments", "/v1/segments/{segment_id}/return", "/v1/origins/{namespace}/{id}", "/v1/status"]
+    {
         assert!(document["paths"][path].is_object(), "{path}");
     }
     assert!(document["paths"]["/v1/ids"]["post"].to_string().contains("no idempotency key"));

@@ -1,7 +1,9 @@
 //! A puppet agent: speaks the link by hand, so that a test can lose, repeat, delay and forge messages
 //! that the shipped agent would never send.
 
-use cadastre_core::ids::{AllocationId, ClusterId, Epoch, GrantId, Incarnation, Name, RequestNo, RowId, SessionNo, StoreId};
+use cadastre_core::ids::{
+    AllocationId, ClusterId, Epoch, GrantId, Incarnation, Name, RequestNo, RowId, SessionNo, StoreId,
+};
 use cadastre_core::mark::{Generation, Mark, ScopeMark};
 use cadastre_protocol::LINK_VERSION;
 use cadastre_protocol::link::{Answer, Confirm, FullTestimony, GrantAnswer, Granted, Message, Sender, Want, Words};
@@ -31,12 +33,8 @@ impl Puppet {
     /// An agent of `region` with a store of its own.
     #[must_use]
     pub fn new(region: &str, clock_ms: u64) -> Self {
-        let mark = Mark {
-            generation: Generation { counter: 1, random: 1 },
-            seq: 1,
-            row: RowId(Uuid::new_v4()),
-            bound: 0,
-        };
+        let mark =
+            Mark { generation: Generation { counter: 1, random: 1 }, seq: 1, row: RowId(Uuid::new_v4()), bound: 0 };
         Self {
             sender: Sender {
                 cluster_id: None,
@@ -141,7 +139,9 @@ pub fn want(allocation_id: AllocationId, namespace: &str, want: u64) -> Want {
 }
 
 /// What became of the first want: the range, or the code.
-#[must_use]
+///
+/// # Errors
+/// The code.
 pub fn outcome(answer: &Answer) -> Result<(u64, u64, GrantId), String> {
     match answer.grants.first() {
         Some(GrantAnswer::Granted(g)) => Ok((g.lo, g.hi, g.grant_id)),

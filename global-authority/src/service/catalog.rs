@@ -4,7 +4,6 @@ use cadastre_core::ids::Name;
 use cadastre_core::mark::Scope;
 use cadastre_core::namespace::{NamespaceEntry, Policy};
 use cadastre_core::roster::{Body, Kind, Limits, MAX_LIST, OperatorEntry, Roster, ServiceEntry, TokenEntry};
-use cadastre_core::sequence::Sequence;
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::admin::{
@@ -284,7 +283,7 @@ impl Authority {
 }
 
 fn defined(new: &NewNamespace) -> Result<NamespaceEntry, ServiceError> {
-    let sequence = new.sequence.unwrap_or_else(Sequence::default);
+    let sequence = new.sequence.unwrap_or_default();
     let policy = new.policy.apply(Policy::default().fitting(sequence.capacity()));
     policy.check().map_err(invalid)?;
     Ok(NamespaceEntry::new(sequence, policy))

@@ -272,9 +272,9 @@ async fn scope_in(tx: &mut Tx, scope: &Scope, state: ScopeState, verified: Gener
 /// # Errors
 /// Where it is not.
 pub fn check_bootstrap(secret: &str) -> Result<(), ServiceError> {
-    let well_made = secret.strip_prefix("cad_op_").is_some_and(|hex| {
-        hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
-    });
+    let well_made = secret
+        .strip_prefix("cad_op_")
+        .is_some_and(|hex| hex.len() == 64 && hex.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()));
     if well_made {
         return Ok(());
     }

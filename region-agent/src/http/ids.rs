@@ -63,7 +63,8 @@ fn count(asked: &IdsRequest, service: &Service) -> Result<u64, AgentError> {
         None => Ok(1),
         Some(n) if n == 0 || n > most => Err(problem(Code::InvalidRequest, bounds(n))),
         Some(n) if !ranges && n > service.batch() => {
-            let text = format!("{n} ids are above the {} that service {} may have in one list", service.batch(), service.name);
+            let text =
+                format!("{n} ids are above the {} that service {} may have in one list", service.batch(), service.name);
             Err(problem(Code::PayloadTooLarge, text))
         }
         Some(n) => Ok(n),

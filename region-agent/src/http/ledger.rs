@@ -228,7 +228,13 @@ fn check(name: &Name, region: RegionId, page: &Stretch, before: Option<&SegmentR
     let grants: Vec<invariant::GrantRow> = page
         .grants
         .iter()
-        .map(|g| invariant::GrantRow { id: g.grant_id.0, region, epoch: g.epoch, generation: g.generation, range: g.range })
+        .map(|g| invariant::GrantRow {
+            id: g.grant_id.0,
+            region,
+            epoch: g.epoch,
+            generation: g.generation,
+            range: g.range,
+        })
         .collect();
     let mut found = invariant::a1_grants_disjoint(&name, MAX_ORDINAL, &grants);
     let holdings: Vec<HoldingRow> = page

@@ -84,8 +84,9 @@ fn name(text: &str) -> Answer<Name> {
 fn wait(headers: &HeaderMap) -> Result<Duration, AgentError> {
     let Some(given) = headers.get(TIMEOUT_HEADER) else { return Ok(Duration::from_millis(DEFAULT_WAIT_MS)) };
     let ms = given.to_str().ok().and_then(|text| text.parse::<u64>().ok()).filter(|ms| *ms <= MAX_WAIT_MS);
-    ms.map(Duration::from_millis)
-        .ok_or_else(|| problem(Code::InvalidRequest, format!("{TIMEOUT_HEADER} must be 0 to {MAX_WAIT_MS} milliseconds")))
+    ms.map(Duration::from_millis).ok_or_else(|| {
+        problem(Code::InvalidRequest, format!("{TIMEOUT_HEADER} must be 0 to {MAX_WAIT_MS} milliseconds"))
+    })
 }
 
 /// All routes.

@@ -25,7 +25,8 @@ pub async fn origin(
     let namespace = name(&namespace)?;
     view.callers.reader_of(bearer(&headers), &namespace).map_err(refuse)?;
     let known = view.roster.namespace(&namespace);
-    let settings = known.ok_or_else(|| HttpProblem::new(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+    let settings =
+        known.ok_or_else(|| HttpProblem::new(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
     let value = parse_signed(&id).map_err(|e| HttpProblem::new(Code::InvalidRequest, format!("id {id:?}: {e}")))?;
     let unknown = || HttpProblem::new(Code::UnknownId, format!("region {} was never granted {id}", ctx.me.region));
     let ordinal = settings.definition.origin_ordinals(value).first().copied().ok_or_else(unknown)?;
@@ -38,7 +39,12 @@ pub async fn origin(
         region: ctx.me.region.clone(),
         epoch: segment.as_ref().map_or(grant.epoch, |s| s.epoch),
         at: segment.as_ref().map_or(grant.adopted_at_ms, |s| s.at_ms),
-        grant: OriginRange { id: grant.grant_id.0, lo: grant.range.lo(), hi: grant.range.hi(), at: grant.adopted_at_ms },
+        grant: OriginRange {
+            id: grant.grant_id.0,
+            lo: grant.range.lo(),
+            hi: grant.range.hi(),
+            at: grant.adopted_at_ms,
+        },
         service: service.map(|s| s.to_string()),
         instance: segment.as_ref().map(|s| s.instance.to_string()),
         incarnation: segment.as_ref().map(|s| s.incarnation),

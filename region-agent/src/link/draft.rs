@@ -160,12 +160,7 @@ impl Link {
     }
 
     /// What is on its way, and what is low; all stored.
-    async fn wants(
-        &self,
-        talk: &mut Talk,
-        view: &View,
-        mut pending: Vec<PendingRow>,
-    ) -> Result<Vec<Want>, AgentError> {
+    async fn wants(&self, talk: &mut Talk, view: &View, mut pending: Vec<PendingRow>) -> Result<Vec<Want>, AgentError> {
         let Some(standing) = view.standing.filter(|s| s.state.gets_grants()) else { return Ok(vec![]) };
         if self.ctx.may_carve().is_err() {
             return Ok(vec![]);

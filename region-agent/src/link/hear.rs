@@ -220,7 +220,9 @@ impl Hearing {
             _ if asked.epoch != epoch => Some("it was asked for under another epoch".to_owned()),
             _ if asked.namespace != granted.namespace => Some(format!("it is of namespace {}", granted.namespace)),
             Err(error) => Some(error.to_string()),
-            Ok(range) if range.len() > asked.want => Some(format!("{range} is longer than the {} asked for", asked.want)),
+            Ok(range) if range.len() > asked.want => {
+                Some(format!("{range} is longer than the {} asked for", asked.want))
+            }
             Ok(range) => sql::overlapping_grant(tx, &asked.namespace, range).await?.map(|held| {
                 format!("{range} of grant {} overlaps {} of grant {}", granted.grant_id, held.range, held.grant_id)
             }),
@@ -262,7 +264,9 @@ impl Hearing {
         let Some(pending) = pending else { return Ok(()) };
         if problem.code == Code::AlreadyConfirmed {
             // It was adopted and confirmed once, and this store has forgotten that.
-            return Err(AgentError::WentBack("the authority says that a pending request was adopted and confirmed before"));
+            return Err(AgentError::WentBack(
+                "the authority says that a pending request was adopted and confirmed before",
+            ));
         }
         if !problem.code.retryable() {
             sql::take_pending(tx, id).await?;

@@ -204,7 +204,13 @@ impl Link {
         Ok(())
     }
 
-    async fn answered(&self, talk: &mut Talk, sent: Now, message: &Message, answer: Answer) -> Result<bool, AgentError> {
+    async fn answered(
+        &self,
+        talk: &mut Talk,
+        sent: Now,
+        message: &Message,
+        answer: Answer,
+    ) -> Result<bool, AgentError> {
         let now = self.ctx.now();
         let ours = answer.incarnation == self.ctx.me.incarnation && answer.number == message.sender.number;
         let in_time = now.mono_ms.saturating_sub(sent.mono_ms) <= self.ctx.times.deadline_ms;
@@ -338,10 +344,10 @@ impl Link {
 
     fn hold(&self, talk: &mut Talk, namespace: &Name, problem: &Problem) {
         let now = self.ctx.now().mono_ms;
-        let held = talk.held.entry(namespace.clone()).or_insert_with(|| Held {
-            until_ms: 0,
-            backoff: Backoff::new(HOLD_MS.0, HOLD_MS.1).ok(),
-        });
+        let held = talk
+            .held
+            .entry(namespace.clone())
+            .or_insert_with(|| Held { until_ms: 0, backoff: Backoff::new(HOLD_MS.0, HOLD_MS.1).ok() });
         let wait = if problem.code.retryable() {
             let wait = held.backoff.as_mut().map_or(HOLD_MS.1, |b| b.failed(self.ctx.entropy.u64()));
             wait.max(HOLD_MS.0 / 2)

@@ -100,7 +100,9 @@ impl Regional {
     pub async fn recount(&self) -> Result<(), AgentError> {
         let Some(epoch) = self.ctx.view().epoch() else { return Ok(()) };
         let db = self.ctx.continuity.db();
-        let read = db.read("region_recount", move |tx| Box::pin(async move { Ok::<_, AgentError>(sql::totals(tx, epoch).await?) }));
+        let read = db.read("region_recount", move |tx| {
+            Box::pin(async move { Ok::<_, AgentError>(sql::totals(tx, epoch).await?) })
+        });
         let mut totals = self.ctx.note_read(read.await)?;
         let mut pools = self.pools();
         for (name, pool) in pools.iter_mut() {
@@ -121,9 +123,10 @@ impl Regional {
     /// Those of the store.
     pub async fn count(&self) -> Result<(), AgentError> {
         self.recount().await?;
-        let read = self.ctx.continuity.db().read("region_last_grants", |tx| {
-            Box::pin(async move { Ok::<_, AgentError>(sql::last_grants(tx).await?) })
-        });
+        let read =
+            self.ctx.continuity.db().read("region_last_grants", |tx| {
+                Box::pin(async move { Ok::<_, AgentError>(sql::last_grants(tx).await?) })
+            });
         for (name, size) in self.ctx.note_read(read.await)? {
             self.pools().entry(name).or_default().last_grant = size;
         }

@@ -83,7 +83,12 @@ pub struct Outcome {
 ///
 /// # Errors
 /// [`AgentError`]; nothing was written then.
-pub async fn run(tx: &mut Tx, order: &Order, thick: Option<&Thick>, terms: &Terms) -> Result<Option<Outcome>, AgentError> {
+pub async fn run(
+    tx: &mut Tx,
+    order: &Order,
+    thick: Option<&Thick>,
+    terms: &Terms,
+) -> Result<Option<Outcome>, AgentError> {
     let was = open_mark(tx, terms).await?;
     if let Some(thick) = thick
         && !holder(tx, order, thick, terms).await?
@@ -164,7 +169,8 @@ async fn known(
         && known.instance == order.instance
         && known.want == order.want;
     if !same {
-        let text = "this allocation id was used with other parameters or by another process; make a fresh one per segment";
+        let text =
+            "this allocation id was used with other parameters or by another process; make a fresh one per segment";
         return Err(problem(Code::AllocationConflict, text));
     }
     if known.epoch != terms.epoch {
@@ -172,7 +178,10 @@ async fn known(
         return Err(problem(Code::EpochFenced, text));
     }
     if expired(known.at_ms) {
-        return Err(problem(Code::AllocationExpired, "this segment is not answered any more; make a fresh allocation id"));
+        return Err(problem(
+            Code::AllocationExpired,
+            "this segment is not answered any more; make a fresh allocation id",
+        ));
     }
     Ok(Some(known))
 }
@@ -207,7 +216,8 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
     };
     sql::put_holder(tx, known.as_ref(), &now).await?;
     if !right {
-        let (id, detail) = (RowId(terms.entropy.uuid_v4()), format!("incarnation {} of {}", order.incarnation, order.instance));
+        let (id, detail) =
+            (RowId(terms.entropy.uuid_v4()), format!("incarnation {} of {}", order.incarnation, order.instance));
         ledger::audit(tx, id, terms.now_ms, now.service.as_str(), "wrong_chain", &detail).await?;
     }
     Ok(right)

@@ -63,15 +63,20 @@ pub struct BlockRow {
 
 macro_rules! select_grants {
     ($tail:literal) => {
-        concat!("SELECT grant_id, namespace, lo, hi, carved_to, epoch, generation, allocation_id, state, \
-             adopted_at_ms, mark_row FROM grants ", $tail)
+        concat!(
+            "SELECT grant_id, namespace, lo, hi, carved_to, epoch, generation, allocation_id, state, \
+             adopted_at_ms, mark_row FROM grants ",
+            $tail
+        )
     };
 }
 
 macro_rules! select_blocks {
     ($tail:literal) => {
-        concat!("SELECT block_id, namespace, service, grant_id, lo, hi, carved_to, epoch, state, at_ms FROM blocks ",
-            $tail)
+        concat!(
+            "SELECT block_id, namespace, service, grant_id, lo, hi, carved_to, epoch, state, at_ms FROM blocks ",
+            $tail
+        )
     };
 }
 
@@ -162,8 +167,10 @@ pub async fn insert_block(tx: &mut Tx, b: &BlockRow) -> Result<(), DbError> {
 pub async fn grants_left(tx: &mut Tx, namespace: &Name, epoch: Epoch) -> Result<Vec<Holding>, DbError> {
     let rows = tx
         .query(
-            select_grants!("WHERE namespace = $1 AND carved_to < hi AND state = 'held' AND epoch = $2
-             ORDER BY lo LIMIT $3"),
+            select_grants!(
+                "WHERE namespace = $1 AND carved_to < hi AND state = 'held' AND epoch = $2
+             ORDER BY lo LIMIT $3"
+            ),
             &[namespace.as_str().into(), Value::int(epoch.0)?, LOOK.into()],
         )
         .await?;
@@ -184,8 +191,10 @@ pub async fn blocks_left(
 ) -> Result<Vec<BlockRow>, DbError> {
     let rows = tx
         .query(
-            select_blocks!("WHERE namespace = $1 AND service = $2 AND carved_to < hi AND state = 'held' AND epoch = $3
-             ORDER BY lo LIMIT $4"),
+            select_blocks!(
+                "WHERE namespace = $1 AND service = $2 AND carved_to < hi AND state = 'held' AND epoch = $3
+             ORDER BY lo LIMIT $4"
+            ),
             &[namespace.as_str().into(), service.as_str().into(), Value::int(epoch.0)?, LOOK.into()],
         )
         .await?;
@@ -290,9 +299,8 @@ pub async fn grants_between(
     limit: u32,
 ) -> Result<Vec<GrantRow>, DbError> {
     let args = [namespace.as_str().into(), Value::int(from)?, Value::int(to)?, limit.into()];
-    let rows = tx
-        .query(select_grants!("WHERE namespace = $1 AND hi > $2 AND lo < $3 ORDER BY lo LIMIT $4"), &args)
-        .await?;
+    let rows =
+        tx.query(select_grants!("WHERE namespace = $1 AND hi > $2 AND lo < $3 ORDER BY lo LIMIT $4"), &args).await?;
     rows.iter().map(grant).collect()
 }
 
@@ -308,9 +316,8 @@ pub async fn blocks_between(
     limit: u32,
 ) -> Result<Vec<BlockRow>, DbError> {
     let args = [namespace.as_str().into(), Value::int(from)?, Value::int(to)?, limit.into()];
-    let rows = tx
-        .query(select_blocks!("WHERE namespace = $1 AND hi > $2 AND lo < $3 ORDER BY lo LIMIT $4"), &args)
-        .await?;
+    let rows =
+        tx.query(select_blocks!("WHERE namespace = $1 AND hi > $2 AND lo < $3 ORDER BY lo LIMIT $4"), &args).await?;
     rows.iter().map(block).collect()
 }
 

@@ -8,13 +8,8 @@ use cadastre_runtime::db::{DbError, Row, Tx, Value};
 
 use super::parse;
 
-const STATES: [RegionState; 5] = [
-    RegionState::Registered,
-    RegionState::Active,
-    RegionState::Draining,
-    RegionState::Fenced,
-    RegionState::Retired,
-];
+const STATES: [RegionState; 5] =
+    [RegionState::Registered, RegionState::Active, RegionState::Draining, RegionState::Fenced, RegionState::Retired];
 
 /// What the authority last said about this region; absent before its first answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -117,8 +112,9 @@ fn one_pending(row: &Row) -> Result<PendingRow, DbError> {
 /// # Errors
 /// Those of the store.
 pub async fn pending(tx: &mut Tx) -> Result<Vec<PendingRow>, DbError> {
-    let rows =
-        tx.query("SELECT namespace, allocation_id, want, epoch, made_at_ms FROM pending ORDER BY namespace", &[]).await?;
+    let rows = tx
+        .query("SELECT namespace, allocation_id, want, epoch, made_at_ms FROM pending ORDER BY namespace", &[])
+        .await?;
     rows.iter().map(one_pending).collect()
 }
 
@@ -156,8 +152,7 @@ pub async fn take_pending(tx: &mut Tx, allocation: AllocationId) -> Result<Optio
         )
         .await?;
     let Some(row) = row else { return Ok(None) };
-    let cleared =
-        tx.execute("DELETE FROM pending WHERE allocation_id = $1", &[allocation.to_string().into()]).await?;
+    let cleared = tx.execute("DELETE FROM pending WHERE allocation_id = $1", &[allocation.to_string().into()]).await?;
     if cleared == 1 { one_pending(&row).map(Some) } else { Err(DbError::Conflict) }
 }
 
@@ -199,7 +194,8 @@ pub async fn acknowledge(tx: &mut Tx, allocation: AllocationId) -> Result<(), Db
 /// # Errors
 /// Those of the store.
 pub async fn roster_version(tx: &mut Tx) -> Result<(Generation, u64), DbError> {
-    let row = tx.query_opt("SELECT generation, seq FROM roster ORDER BY generation DESC, seq DESC LIMIT 1", &[]).await?;
+    let row =
+        tx.query_opt("SELECT generation, seq FROM roster ORDER BY generation DESC, seq DESC LIMIT 1", &[]).await?;
     match row {
         None => Ok((Generation::default(), 0)),
         Some(row) => Ok((Generation::from_sql(row.int(0)?), row.uint(1)?)),

@@ -39,8 +39,11 @@ pub struct SegmentRow {
 
 macro_rules! select_segments {
     ($tail:literal) => {
-        concat!("SELECT segment_id, namespace, grant_id, block_id, lo, hi, service, instance, incarnation, \
-             allocation_id, want, epoch, at_ms, mark_row FROM segments ", $tail)
+        concat!(
+            "SELECT segment_id, namespace, grant_id, block_id, lo, hi, service, instance, incarnation, \
+             allocation_id, want, epoch, at_ms, mark_row FROM segments ",
+            $tail
+        )
     };
 }
 
@@ -97,8 +100,7 @@ pub async fn insert_segment(tx: &mut Tx, s: &SegmentRow) -> Result<(), DbError> 
 /// # Errors
 /// Those of the store.
 pub async fn segment_by_allocation(tx: &mut Tx, allocation: AllocationId) -> Result<Option<SegmentRow>, DbError> {
-    let row =
-        tx.query_opt(select_segments!("WHERE allocation_id = $1"), &[allocation.to_string().into()]).await?;
+    let row = tx.query_opt(select_segments!("WHERE allocation_id = $1"), &[allocation.to_string().into()]).await?;
     row.as_ref().map(segment).transpose()
 }
 
@@ -130,12 +132,7 @@ pub async fn segment_of(tx: &mut Tx, namespace: &Name, ordinal: u64) -> Result<O
 ///
 /// # Errors
 /// Those of the store.
-pub async fn segments_from(
-    tx: &mut Tx,
-    namespace: &Name,
-    from: u64,
-    limit: u32,
-) -> Result<Vec<SegmentRow>, DbError> {
+pub async fn segments_from(tx: &mut Tx, namespace: &Name, from: u64, limit: u32) -> Result<Vec<SegmentRow>, DbError> {
     let args = [namespace.as_str().into(), Value::int(from)?, limit.into()];
     let rows = tx.query(select_segments!("WHERE namespace = $1 AND lo >= $2 ORDER BY lo LIMIT $3"), &args).await?;
     rows.iter().map(segment).collect()
@@ -247,12 +244,7 @@ pub async fn put_in_hand(
     tx.execute(
         "INSERT INTO in_hand (incarnation, namespace, ordinals, at_ms) VALUES ($1, $2, $3, $4)
          ON CONFLICT (incarnation, namespace) DO UPDATE SET ordinals = excluded.ordinals, at_ms = excluded.at_ms",
-        &[
-            incarnation.to_string().into(),
-            namespace.as_str().into(),
-            Value::int(ordinals)?,
-            Value::int(now_ms)?,
-        ],
+        &[incarnation.to_string().into(), namespace.as_str().into(), Value::int(ordinals)?, Value::int(now_ms)?],
     )
     .await?;
     Ok(())
@@ -271,15 +263,10 @@ pub async fn clear_in_hand(tx: &mut Tx, incarnation: Incarnation) -> Result<(), 
 ///
 /// # Errors
 /// Those of the store.
-pub async fn take_in_hand(
-    tx: &mut Tx,
-    but: Incarnation,
-    before_ms: u64,
-) -> Result<Vec<(Name, u64)>, DbError> {
+pub async fn take_in_hand(tx: &mut Tx, but: Incarnation, before_ms: u64) -> Result<Vec<(Name, u64)>, DbError> {
     let args = [but.to_string().into(), Value::int(before_ms)?];
-    let rows = tx
-        .query("SELECT namespace, ordinals FROM in_hand WHERE incarnation <> $1 AND at_ms <= $2", &args)
-        .await?;
+    let rows =
+        tx.query("SELECT namespace, ordinals FROM in_hand WHERE incarnation <> $1 AND at_ms <= $2", &args).await?;
     tx.execute("DELETE FROM in_hand WHERE incarnation <> $1 AND at_ms <= $2", &args).await?;
     rows.iter().map(|row| Ok((parse(row, 0)?, row.uint(1)?))).collect()
 }

@@ -128,7 +128,8 @@ impl Fake {
 
 impl State {
     fn want(&mut self, want: &Want, epoch: Epoch) -> GrantAnswer {
-        let refused = |code| GrantAnswer::Refused { allocation_id: want.allocation_id, problem: Problem::new(code, "no") };
+        let refused =
+            |code| GrantAnswer::Refused { allocation_id: want.allocation_id, problem: Problem::new(code, "no") };
         if epoch != self.epoch {
             return refused(Code::EpochFenced);
         }
@@ -172,9 +173,10 @@ impl State {
         let epoch = message.sender.epoch.unwrap_or(Epoch(0));
         let grants = message.wants.iter().map(|want| match refuse {
             Some(code) => GrantAnswer::Refused { allocation_id: want.allocation_id, problem: Problem::new(code, "no") },
-            None if self.quarantined => {
-                GrantAnswer::Refused { allocation_id: want.allocation_id, problem: Problem::new(Code::Quarantined, "no") }
-            }
+            None if self.quarantined => GrantAnswer::Refused {
+                allocation_id: want.allocation_id,
+                problem: Problem::new(Code::Quarantined, "no"),
+            },
             None => self.want(want, epoch),
         });
         let grants = grants.collect();

@@ -90,8 +90,8 @@ const SECONDS: &[f64] = &[
 /// # Errors
 /// [`TelemetryError`] for a filter that cannot be read, or when called twice.
 pub fn init_log(format: LogFormat, filter: Option<&str>) -> Result<(), TelemetryError> {
-    let filter =
-        EnvFilter::try_new(filter.unwrap_or("info,sqlx::postgres::notice=error")).map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let filter = EnvFilter::try_new(filter.unwrap_or("info,sqlx::postgres::notice=error"))
+        .map_err(|error| TelemetryError::Filter(error.to_string()))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

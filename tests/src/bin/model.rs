@@ -99,7 +99,12 @@ fn mutations(only: Option<Rule>) -> ExitCode {
     for mutation in MUTATIONS.iter().filter(|m| only.is_none_or(|rule| rule == m.rule)) {
         match mutation.search() {
             Some((walks, found)) => {
-                println!("{:24} found after {walks:>7} walks of {:>7}: {:?}", mutation.rule.name(), mutation.within, found.violation);
+                println!(
+                    "{:24} found after {walks:>7} walks of {:>7}: {:?}",
+                    mutation.rule.name(),
+                    mutation.within,
+                    found.violation
+                );
                 if only.is_some() {
                     print!("{}", timeline(&shorten(&found)));
                 }

@@ -1,5 +1,8 @@
 //! `simulate --seed N --steps M`: runs of the shipped services in a simulated world.
 
+// The simulator's own speed is told in real time.
+#![allow(clippy::disallowed_methods)]
+
 use std::time::Instant;
 
 use clap::Parser;
@@ -43,7 +46,10 @@ fn main() -> std::process::ExitCode {
         Some(name) => match mutation::ALL.iter().find(|m| m.name == name) {
             Some(mutation) => Some(mutation),
             None => {
-                eprintln!("no rule {name}; there are: {}", mutation::ALL.iter().map(|m| m.name).collect::<Vec<_>>().join(", "));
+                eprintln!(
+                    "no rule {name}; there are: {}",
+                    mutation::ALL.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")
+                );
                 return std::process::ExitCode::from(2);
             }
         },
@@ -54,7 +60,12 @@ fn main() -> std::process::ExitCode {
     let began = Instant::now();
     let jobs = args.jobs.clamp(1, 64);
     let results: Vec<Totals> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs).map(|job| { let args = &args; scope.spawn(move || work(args, job, jobs, without)) }).collect();
+        let workers: Vec<_> = (0..jobs)
+            .map(|job| {
+                let args = &args;
+                scope.spawn(move || work(args, job, jobs, without))
+            })
+            .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_default()).collect()
     });
     let total = results.into_iter().fold(Totals::default(), Totals::plus);
@@ -89,7 +100,9 @@ fn hunt_all(args: &Args, only: Option<Mutation>) -> std::process::ExitCode {
                     };
                     let Some(rule) = rules.get(n) else { return };
                     match hunt(rule, args.seed, args.steps) {
-                        Some((seed, runs)) => println!("{:<28} found after {runs} runs (seed {seed}): {}", rule.name, rule.rule),
+                        Some((seed, runs)) => {
+                            println!("{:<28} found after {runs} runs (seed {seed}): {}", rule.name, rule.rule)
+                        }
                         None => {
                             println!("{:<28} NOT FOUND within {} runs: {}", rule.name, rule.within, rule.rule);
                             *missed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;

@@ -13,57 +13,143 @@ use super::state::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// An agent sends a message; with a want where it has none pending; altered: another size under the same id.
-    Send { region: u8, agent: u8, wants: bool, altered: bool },
+    Send {
+        region: u8,
+        agent: u8,
+        wants: bool,
+        altered: bool,
+    },
     /// A message arrives, at whichever authority.
-    Deliver { message: u8, authority: u8 },
+    Deliver {
+        message: u8,
+        authority: u8,
+    },
     /// A message arrives and is still on its way.
-    Double { message: u8, authority: u8 },
+    Double {
+        message: u8,
+        authority: u8,
+    },
     /// A message is lost.
-    Lose { message: u8 },
+    Lose {
+        message: u8,
+    },
     /// An answer goes one step through the gate.
-    Gate { authority: u8, flight: u8 },
+    Gate {
+        authority: u8,
+        flight: u8,
+    },
     /// An answer does not: its wait was cancelled, or its connection lost.
-    Cancel { authority: u8, flight: u8 },
+    Cancel {
+        authority: u8,
+        flight: u8,
+    },
     /// A whole exchange: message, gate, answer.
-    Round { region: u8, agent: u8, authority: u8 },
+    Round {
+        region: u8,
+        agent: u8,
+        authority: u8,
+    },
     /// The beginning of one: some steps of the gate; the answer is taken, or on its way.
-    Part { region: u8, agent: u8, authority: u8, steps: u8, take: bool },
+    Part {
+        region: u8,
+        agent: u8,
+        authority: u8,
+        steps: u8,
+        take: bool,
+    },
     /// Carve.
-    Carve { region: u8, agent: u8 },
+    Carve {
+        region: u8,
+        agent: u8,
+    },
     /// Carve and expose.
-    Issue { region: u8, agent: u8 },
+    Issue {
+        region: u8,
+        agent: u8,
+    },
     /// Expose.
-    Expose { region: u8, agent: u8 },
+    Expose {
+        region: u8,
+        agent: u8,
+    },
     /// A request deadline passes.
     Deadline,
     /// Backup, restore, standby, promotion.
     BackUp,
-    Restore { living: bool },
-    Replicate { store: u8 },
-    Promote { authority: u8, all: bool },
+    Restore {
+        living: bool,
+    },
+    Replicate {
+        store: u8,
+    },
+    Promote {
+        authority: u8,
+        all: bool,
+    },
     /// An authority process ends and starts.
-    Restart { authority: u8, current: bool },
+    Restart {
+        authority: u8,
+        current: bool,
+    },
     /// The witness.
     SaveWitness,
     LoseWitness,
     PutWitnessBack,
     /// A region's store and processes.
-    BackUpRegion { region: u8 },
-    PutRegionBack { region: u8 },
-    CloneRegion { region: u8 },
-    CopyProcess { region: u8, agent: u8 },
-    RestartAgent { region: u8, agent: u8 },
-    LoseRegionWitness { region: u8 },
+    BackUpRegion {
+        region: u8,
+    },
+    PutRegionBack {
+        region: u8,
+    },
+    CloneRegion {
+        region: u8,
+    },
+    CopyProcess {
+        region: u8,
+        agent: u8,
+    },
+    RestartAgent {
+        region: u8,
+        agent: u8,
+    },
+    LoseRegionWitness {
+        region: u8,
+    },
     /// Operators.
-    Register { authority: u8 },
-    Retire { authority: u8, region: u8 },
-    Fence { authority: u8, region: u8 },
-    Recover { authority: u8, region: u8, new_store: bool },
-    Define { authority: u8 },
-    StopOld { authority: u8 },
-    StateBound { authority: u8, region: u8, from_backup: bool },
+    Register {
+        authority: u8,
+    },
+    Retire {
+        authority: u8,
+        region: u8,
+    },
+    Fence {
+        authority: u8,
+        region: u8,
+    },
+    Recover {
+        authority: u8,
+        region: u8,
+        new_store: bool,
+    },
+    Define {
+        authority: u8,
+    },
+    StopOld {
+        authority: u8,
+    },
+    StateBound {
+        authority: u8,
+        region: u8,
+        from_backup: bool,
+    },
     /// Stops the old store and states the bounds of all who are silent; after a deadline, or at once.
-    StateAll { authority: u8, from_backup: bool, wait: bool },
+    StateAll {
+        authority: u8,
+        from_backup: bool,
+        wait: bool,
+    },
 }
 
 fn pick(n: u8, of: usize) -> Option<usize> {
@@ -321,7 +407,12 @@ impl Action {
         use Action as A;
         Some(match self {
             A::Gate { .. } | A::Deliver { .. } => return None,
-            A::Send { .. } | A::Double { .. } | A::Lose { .. } | A::Cancel { .. } | A::Round { .. } | A::Part { .. } => Cost::Talk,
+            A::Send { .. }
+            | A::Double { .. }
+            | A::Lose { .. }
+            | A::Cancel { .. }
+            | A::Round { .. }
+            | A::Part { .. } => Cost::Talk,
             A::Carve { .. } | A::Expose { .. } | A::Issue { .. } => Cost::Use,
             A::BackUp | A::Restore { .. } | A::Replicate { .. } | A::Promote { .. } | A::Restart { .. } => Cost::Store,
             A::SaveWitness | A::LoseWitness | A::PutWitnessBack => Cost::Witness,

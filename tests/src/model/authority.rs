@@ -203,9 +203,8 @@ impl World {
             generation: verified,
             ended: false,
         };
-        let same = |s: &&mut Session| {
-            s.region == request.region && s.store == request.store && s.session == request.session
-        };
+        let same =
+            |s: &&mut Session| s.region == request.region && s.store == request.store && s.session == request.session;
         match ledger.sessions.iter_mut().find(same) {
             Some(held) => *held = session,
             None => ledger.sessions.push(session),
@@ -247,7 +246,7 @@ impl World {
         let (grants, mark, uncommitted) = self.grants(authority, row, &request);
         reply.grants = grants;
         let marks = [mark, None];
-        self.take_off(authority, marks, Then::Compose(request, Box::new(reply)));
+        self.take_off(authority, marks, Then::Compose(Box::new(request), Box::new(reply)));
         if let Some(flight) = self.authorities[authority].flights.last_mut() {
             flight.uncommitted = uncommitted;
         }

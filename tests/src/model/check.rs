@@ -27,36 +27,42 @@ pub struct Bound {
 
 /// The bounds. Budgets are for messages, uses, stores, witnesses, regions, operators.
 pub const BOUNDS: &[Bound] = &[
-    Bound { name: "tiny", about: "one region, no witness: the store is put back", setup: tiny, states: 0 },
+    Bound { name: "tiny", about: "one region, no witness: the store is put back", setup: tiny, states: 24_259 },
     Bound {
         name: "restore",
         about: "one region, a required witness: the store is put back under living processes, messages are lost and late",
         setup: restore,
-        states: 0,
+        states: 534_648,
     },
     Bound {
         name: "unwitnessed",
         about: "one region, no witness: a standby that lags is promoted while the old authority lives on",
         setup: unwitnessed,
-        states: 0,
+        states: 101_678,
     },
     Bound {
         name: "witness",
         about: "one region, a required witness that is lost while the store is put back",
         setup: witness,
-        states: 0,
+        states: 450_585,
     },
     Bound {
         name: "region",
         about: "one region without a witness: its store is put back, its agents are killed",
         setup: region,
+        states: 249_008,
+    },
+    Bound {
+        name: "pair",
+        about: "two regions, no witness: a standby that lags is promoted, and one region is silent",
+        setup: pair,
         states: 0,
     },
     Bound {
         name: "members",
         about: "a region retires, another is registered, the store is put back, no witness",
         setup: members,
-        states: 0,
+        states: 2_321_121,
     },
 ];
 
@@ -67,7 +73,7 @@ fn tiny() -> Setup {
 
 fn restore() -> Setup {
     let faults = Faults { store_back: true, ..Faults::none() };
-    Setup { authorities: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
+    Setup { faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn unwitnessed() -> Setup {
@@ -75,9 +81,14 @@ fn unwitnessed() -> Setup {
     Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
+fn pair() -> Setup {
+    let faults = Faults { promote: true, ..Faults::none() };
+    Setup { mode: WitnessMode::None, active: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
+}
+
 fn witness() -> Setup {
     let faults = Faults { store_back: true, witness_lost: true, ..Faults::none() };
-    Setup { faults, budget: [2, 2, 2, 1, 0, 0], ..Setup::calm() }
+    Setup { faults, budget: [2, 1, 1, 1, 0, 0], ..Setup::calm() }
 }
 
 fn region() -> Setup {
@@ -87,7 +98,7 @@ fn region() -> Setup {
 
 fn members() -> Setup {
     let faults = Faults { store_back: true, members: true, ..Faults::none() };
-    Setup { faults, active: 2, mode: WitnessMode::None, budget: [2, 2, 1, 0, 0, 1], ..Setup::calm() }
+    Setup { faults, active: 2, mode: WitnessMode::None, budget: [2, 1, 1, 0, 0, 1], ..Setup::calm() }
 }
 
 /// The world, as stateright walks it.

@@ -199,8 +199,7 @@ impl World {
         self.regions[region].heard.clear();
         let store = self.fresh();
         let empty = self.empty_region(store, None);
-        self.regions[region].witness =
-            (self.setup.region_witness == WitnessMode::Required).then_some(empty.mark);
+        self.regions[region].witness = (self.setup.region_witness == WitnessMode::Required).then_some(empty.mark);
         self.regions[region].backup = None;
         self.regions[region].copies = vec![empty];
         self.say(|| format!("{} has an empty store {store}", name(region)));

@@ -154,7 +154,7 @@ impl World {
     fn passed(&mut self, authority: usize, then: Then) {
         match then {
             Then::Nothing => {}
-            Then::Compose(request, reply) => self.compose(authority, request, *reply),
+            Then::Compose(request, reply) => self.compose(authority, *request, *reply),
             Then::Send(reply) => self.net.push(super::message::Message::Reply(reply)),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use cadastre_core::continuity::may_have_first_grant;
 use cadastre_core::ids::RegionId;
-use cadastre_core::registry::RegionState;
 use cadastre_core::namespace::{NamespaceEntry, Policy, decide_grant};
+use cadastre_core::registry::RegionState;
 use cadastre_core::sequence::Sequence;
 
 use super::marks::{Door, Mark, NS, REGIONS, ROSTER, RegionRow, name};
@@ -46,8 +46,7 @@ impl World {
         let was = self.stores[store].ledger.marks[NS];
         let stale = self.authorities[authority].read_before.filter(|_| !self.rules().has(Rule::WatermarkConditional));
         let mut watermark = stale.unwrap_or(was.bound);
-        self.authorities[authority].read_before =
-            (!self.rules().has(Rule::WatermarkConditional)).then_some(watermark);
+        self.authorities[authority].read_before = (!self.rules().has(Rule::WatermarkConditional)).then_some(watermark);
         let fresh = self.fresh();
         let begin = watermark;
         let mut outcomes = Vec::with_capacity(request.wants.len());
@@ -62,8 +61,7 @@ impl World {
         let ledger = &mut self.stores[store].ledger;
         ledger.marks[NS] = mark;
         ledger.rows.push(fresh);
-        self.authorities[authority].read_before =
-            (!self.rules().has(Rule::WatermarkConditional)).then_some(watermark);
+        self.authorities[authority].read_before = (!self.rules().has(Rule::WatermarkConditional)).then_some(watermark);
         let uncommitted = before.map(|before| Box::new(std::mem::replace(&mut self.stores[store].ledger, before)));
         (outcomes, Some(mark), uncommitted)
     }
@@ -169,7 +167,8 @@ impl World {
         let established: BTreeSet<RegionId> =
             (0..REGIONS).filter(|n| ledger.established(*n)).map(|n| RegionId(n as u32)).collect();
         let stands = |r: &RegionRow| !matches!(r.life.0, RegionState::Retired);
-        let lives = |n: usize| ledger.roster.regions[n].is_some_and(|r| stands(&r) && (r.founder || ledger.established(n)));
+        let lives =
+            |n: usize| ledger.roster.regions[n].is_some_and(|r| stands(&r) && (r.founder || ledger.established(n)));
         let last = self.witnessed() && rules.has(Rule::SuccessorOfAll) && !(0..REGIONS).any(lives);
         may_have_first_grant(RegionId(region as u32), row.founder || last, named, true, &established)
     }
@@ -200,6 +199,7 @@ fn granted(grant: &Grant, replayed: bool) -> Granted {
 }
 
 /// The one namespace: as wide as it gets, so that no size is clamped.
+#[allow(clippy::expect_used)]
 fn namespace() -> &'static NamespaceEntry {
     static NAMESPACE: OnceLock<NamespaceEntry> = OnceLock::new();
     NAMESPACE.get_or_init(|| {

@@ -6,9 +6,9 @@
 use cadastre_core::continuity::WitnessMode;
 
 use super::rules::{Rule, Rules};
-use {Family as F, Rule as R, WitnessMode::None as No, WitnessMode::Required};
 use super::setup::{Faults, Setup};
 use super::walk::{Found, walk_with};
+use {Family as F, Rule as R, WitnessMode::None as No, WitnessMode::Required};
 
 /// One rule that is taken out.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +156,7 @@ pub const MUTATIONS: &[Mutation] = &[
     one(R::OperatorWaits, F::Bounds, 200_000),
     one(R::BoundReadAfterWait, F::Bounds, 200_000),
     one(R::StatedAboveKnown, F::Bounds, 200_000),
+    one(R::OperatorStatesDefinition, F::Any, 200_000),
     one(R::ExitTwoHoldsRoster, F::Any, 200_000),
     one(R::UnprovenStart, F::Regional(No, false), 200_000),
     one(R::HolderWentBack, F::Any, 200_000),

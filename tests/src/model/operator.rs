@@ -198,6 +198,13 @@ impl World {
             return;
         }
         let generation = me.verified;
+        if rules.has(Rule::OperatorStatesDefinition) {
+            let known = it.copies.iter().map(|c| c.roster.definitions.clone()).max_by_key(|d| d.version);
+            let ours = &mut self.stores[self.current].ledger.roster.definitions;
+            if let Some(known) = known.filter(|d| d.version > ours.version) {
+                *ours = known;
+            }
+        }
         self.stores[self.current].ledger.stated[region] = Some((generation, read));
         self.say(|| format!("operator states the bound {read} for {}", name(region)));
     }

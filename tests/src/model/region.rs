@@ -113,12 +113,8 @@ impl World {
         let me = agent_now.clone();
         let store = self.store_of(region, agent);
         let ours = |p: &&Pending| gets.is_some_and(|(epoch, _)| p.epoch == epoch || !drops);
-        let mut asked: Vec<Want> = store
-            .pending
-            .iter()
-            .filter(ours)
-            .map(|p| Want { allocation: p.allocation, want: p.want })
-            .collect();
+        let mut asked: Vec<Want> =
+            store.pending.iter().filter(ours).map(|p| Want { allocation: p.allocation, want: p.want }).collect();
         if let Some(first) = asked.first_mut().filter(|_| altered) {
             first.want += 1;
         }

@@ -118,6 +118,8 @@ rules! {
         "The bound is right when it is stated and wrong when the wait is over: an answer was still on its way.";
     StatedAboveKnown: "A stated bound below a known mark is refused.",
         "The operator read the bound from a copy that went back itself.";
+    OperatorStatesDefinition: "With the bound of a silent region an operator states the definitions that it may have issued under.",
+        "The bound is right in ordinals; the definition that only the silent region knew is forgotten, and values repeat.";
     ExitTwoHoldsRoster: "A store is raised to its witness alone only if the roster that it names is held.",
         "The witness has marks, not entries: raised alone, the store has forgotten definitions and epochs.";
     // Regions.

@@ -129,7 +129,7 @@ pub enum Stage {
 pub enum Then {
     Nothing,
     /// The answer is completed with what the store says now, and passes once more.
-    Compose(Request, Box<Reply>),
+    Compose(Box<Request>, Box<Reply>),
     Send(Box<Reply>),
 }
 
@@ -345,10 +345,10 @@ impl World {
         let mut roster =
             Roster { regions: [None; REGIONS], definitions: Definitions { version: (generation, 0), from: vec![] } };
         let stores: Vec<Id> = (0..REGIONS).map(|_| fresh()).collect();
-        for region in 0..setup.active {
+        for (region, store) in stores.iter().enumerate().take(setup.active) {
             let version = (generation, 1);
             let life = Life(RegionState::Active);
-            let store = Some(stores[region]);
+            let store = Some(*store);
             let founder = region == 0;
             roster.regions[region] = Some(RegionRow { version, epoch: Epoch(1), life, store, founder, rejoin: false });
         }
@@ -382,11 +382,7 @@ impl World {
         let mut world = Self {
             setup,
             backup: Some(ledger.clone()),
-            witness: Witness {
-                marks: (setup.mode != WitnessMode::None).then_some(named),
-                saved: None,
-                behind: false,
-            },
+            witness: Witness { marks: (setup.mode != WitnessMode::None).then_some(named), saved: None, behind: false },
             stores: vec![Store { ledger, standby, started: 0 }],
             current: 0,
             authorities: vec![authority; setup.authorities],
@@ -416,12 +412,8 @@ impl World {
         let ledger = RegionLedger { seen: marks.map(Some), roster, ..ledger };
         let witness = (self.setup.region_witness == WitnessMode::Required).then_some(ledger.mark);
         if exists {
-            let kept = Kept {
-                store,
-                mark: ledger.mark,
-                roster: marks[ROSTER].version(),
-                namespace: marks[NS].version(),
-            };
+            let kept =
+                Kept { store, mark: ledger.mark, roster: marks[ROSTER].version(), namespace: marks[NS].version() };
             for ledger in [Some(&mut self.stores[0].ledger), self.backup.as_mut()].into_iter().flatten() {
                 ledger.kept[region] = Some(kept.clone());
             }

@@ -79,6 +79,20 @@ pub fn random_action(dice: &mut Dice) -> Action {
     }
 }
 
+/// Where a run is about something that takes many steps to come about, its steps are more frequent.
+fn biased(dice: &mut Dice, setup: &Setup) -> Action {
+    let (authority, region, c, d) = (dice.byte(), dice.byte(), dice.coin(), dice.coin());
+    match dice.below(40) {
+        0 if setup.faults.bounds => Action::StateAll { authority, from_backup: region & 3 == 0, wait: c },
+        1 if setup.faults.members => Action::Register { authority },
+        2 if setup.faults.store_back => Action::Restore { living: c && d },
+        3 if setup.faults.bounds || setup.shared => {
+            Action::Part { region, agent: authority, authority, steps: 8, take: false }
+        }
+        _ => random_action(dice),
+    }
+}
+
 fn witness(c: bool, x: u8) -> Action {
     match x % 3 {
         0 => Action::LoseWitness,
@@ -146,7 +160,7 @@ pub fn walk_with(seed: u64, steps: usize, setup: impl Fn(u64) -> Setup) -> Resul
     let mut world = World::new(setup);
     let mut actions = Vec::with_capacity(steps);
     while actions.len() < steps && world.violation.is_none() {
-        let action = random_action(&mut dice);
+        let action = biased(&mut dice, &setup);
         actions.push(action);
         world.apply(action);
     }

@@ -156,6 +156,17 @@ impl Sim {
         drop(dropped);
     }
 
+    /// Ends the world: every task is dropped. Tasks hold the world that holds them, so a world that is not
+    /// ended is never freed.
+    pub fn end(&self) {
+        let dropped = {
+            let mut inner = self.inner();
+            (std::mem::take(&mut inner.tasks), std::mem::take(&mut inner.timers))
+        };
+        drop(dropped);
+        self.inner().timers.clear();
+    }
+
     /// Stops a process where it stands (SIGSTOP), or lets it go on.
     pub fn pause(&self, process: ProcessId, on: bool) {
         let mut inner = self.inner();
@@ -304,8 +315,7 @@ mod tests {
         }
         sim.run_for_ms(100);
         assert_eq!(sim.tasks_of(process), 0);
-        let seen = seen.lock().unwrap().clone();
-        seen
+        seen.lock().unwrap().clone()
     }
 
     #[test]

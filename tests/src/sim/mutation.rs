@@ -90,10 +90,6 @@ fn back_alone(p: &Profile) -> bool {
     p.store_back && p.mode == WitnessMode::None
 }
 
-fn back_and_lost(p: &Profile) -> bool {
-    p.store_back && p.witness_lost
-}
-
 fn region_back(p: &Profile) -> bool {
     p.region_back
 }
@@ -164,28 +160,10 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
-        name: "base_missing",
-        rule: "what a lift was raised to is the generation's base: older marks at or below it count as contained",
-        whose: Whose::Authority,
-        sql: &[("row_id, bound, base, reason", "row_id, bound, 0, reason")],
-        shows: back_alone,
-        wedges: true,
-        ..PLAIN
-    },
-    Removal {
         name: "witness_forgets",
         rule: "the witness is raised before the answer leaves",
         witness: WitnessBend::Forgets,
         shows: back_required,
-        ..PLAIN
-    },
-    Removal {
-        name: "empty_witness_agrees",
-        rule: "an empty witness ends no doubt (with the second line, the marks in requests, taken out too)",
-        witness: WitnessBend::EmptyAgrees,
-        link: LinkBend::NoMarks,
-        shows: back_and_lost,
-        within: 400,
         ..PLAIN
     },
     Removal {
@@ -217,9 +195,10 @@ pub static ALL: &[Removal] = &[
         name: "burn_keeps_the_grants",
         rule: "a store that went back burns what it held",
         whose: Whose::Regions,
-        sql: &[
-            ("UPDATE grants SET state = 'burned' WHERE state = 'held' AND epoch < $1", "UPDATE grants SET epoch = $1 WHERE epoch < $1"),
-        ],
+        sql: &[(
+            "UPDATE grants SET state = 'burned' WHERE state = 'held' AND epoch < $1",
+            "UPDATE grants SET epoch = $1 WHERE epoch < $1",
+        )],
         shows: region_back,
         ..PLAIN
     },

@@ -80,6 +80,12 @@ impl Net {
         self.state().authorities.remove(&key);
     }
 
+    /// Nobody serves any more.
+    pub fn end(&self) {
+        let authorities = std::mem::take(&mut self.state().authorities);
+        drop(authorities);
+    }
+
     /// The authority that serves under a key.
     #[must_use]
     pub fn authority(&self, key: u64) -> Option<Arc<Authority>> {

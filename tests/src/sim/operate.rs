@@ -111,7 +111,10 @@ fn of_store(world: &mut World, kind: Kind) {
         }
         Kind::Promote(n, old_stays) => {
             let Some(image) = older(&world.stores[current].backups, n) else { return };
-            world.say(format!("a standby that lags is promoted; the old primary {}", if old_stays { "lives on" } else { "is gone" }));
+            world.say(format!(
+                "a standby that lags is promoted; the old primary {}",
+                if old_stays { "lives on" } else { "is gone" }
+            ));
             let disk = Disk::new(&world.sim, &format!("promoted{}", world.stores.len()), Some(&image));
             world.stores.push(Store { disk, backups: vec![image] });
             world.current = world.stores.len() - 1;
@@ -255,12 +258,10 @@ fn by_operator(world: &mut World, kind: Kind) {
     let Some(authority) = world.operator() else { return };
     world.say(format!("operator: {kind:?}"));
     match kind {
-        Kind::NewRegion => {
-            if world.regions.len() < 3 && authority.is_open() {
-                let witnessed = world.regions[0].witnessed;
-                if add_region(world, "ap", witnessed).is_ok() {
-                    world.start_region(2);
-                }
+        Kind::NewRegion if world.regions.len() < 3 && authority.is_open() => {
+            let witnessed = world.regions[0].witnessed;
+            if add_region(world, "ap", witnessed).is_ok() {
+                world.start_region(2);
             }
         }
         Kind::StateBounds(r) => state_bounds(world, &authority, r),
@@ -370,7 +371,9 @@ pub fn granted_to_an_old_epoch(world: &World) -> Option<String> {
             let args = [Value::from(*namespace), Value::from(region), Value::int(*epoch).ok()?, Value::int(*at).ok()?];
             if let Some(row) = disk.look(sql, &args).first() {
                 let (lo, old) = (row.uint(0).ok()?, row.uint(1).ok()?);
-                return Some(format!("A3: {region} was granted {namespace} {lo} under epoch {old} after {epoch} began"));
+                return Some(format!(
+                    "A3: {region} was granted {namespace} {lo} under epoch {old} after {epoch} began"
+                ));
             }
         }
     }

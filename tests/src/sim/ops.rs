@@ -95,7 +95,7 @@ impl Profile {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut state = seed ^ 0x5eed_0f2e_11fe;
-        let mut one_in = |n: u64| splitmix(&mut state) % n == 0;
+        let mut one_in = |n: u64| splitmix(&mut state).is_multiple_of(n);
         let mode = if one_in(3) { WitnessMode::None } else { WitnessMode::Required };
         let required = mode == WitnessMode::Required;
         let witness_old = required && one_in(4);
@@ -149,7 +149,7 @@ pub fn operations(seed: u64, steps: usize) -> Vec<Op> {
     for _ in 0..steps {
         let kind = choose(&profile, &mut state);
         ops.push(Op { kind, seed: splitmix(&mut state) });
-        if kind == Kind::WitnessLost && profile.store_back && splitmix(&mut state) % 2 == 0 {
+        if kind == Kind::WitnessLost && profile.store_back && splitmix(&mut state).is_multiple_of(2) {
             // One disaster takes both: then only the regions know.
             ops.push(Op { kind: Kind::RestoreStore(0), seed: splitmix(&mut state) });
         }

@@ -8,8 +8,8 @@ use global_authority::service::Authority;
 use super::exec::Sim;
 use super::mutation::Mutation;
 use super::net::Link;
-use super::ops::{Kind, Op, Profile, operations};
 use super::operate::{granted_to_an_old_epoch, operate};
+use super::ops::{Kind, Op, Profile, operations};
 use super::parts::{SimClock, SimWitness};
 use super::world::{AgentProcess, Region, RegionStore, SERVICE, World, lock};
 use crate::sim::disk::Disk;
@@ -70,13 +70,7 @@ pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
     world.say(format!("seed {seed}: {}", profile.describe()));
     let failure = judge(&mut world, &profile, ops);
     let trace = lock(&world.trace).clone();
-    Outcome {
-        failure,
-        virtual_ms: sim.now_ms(),
-        exposed: world.exposed_count(),
-        messages: world.net.messages(),
-        trace,
-    }
+    Outcome { failure, virtual_ms: sim.now_ms(), exposed: world.exposed_count(), messages: world.net.messages(), trace }
 }
 
 fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
@@ -102,11 +96,7 @@ fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
 }
 
 /// Drives one piece of work to its end.
-pub fn finish<T: Send + 'static>(
-    world: &World,
-    ms: u64,
-    work: impl Future<Output = T> + Send + 'static,
-) -> Option<T> {
+pub fn finish<T: Send + 'static>(world: &World, ms: u64, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
     let cell: Arc<Mutex<Option<T>>> = Arc::default();
     let (process, cell2) = (world.sim.process(), Arc::clone(&cell));
     world.sim.spawn(process, async move {
@@ -115,8 +105,7 @@ pub fn finish<T: Send + 'static>(
     });
     world.sim.run_until(ms, || lock(&cell).is_some());
     world.sim.kill(process);
-    let done = lock(&cell).take();
-    done
+    lock(&cell).take()
 }
 
 fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {

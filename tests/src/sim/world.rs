@@ -94,6 +94,9 @@ pub struct Region {
     pub retired: bool,
 }
 
+/// A region, the epoch that an operator raised it to, and each namespace's highest granted ordinal by then.
+pub type Raised = (String, u64, [(&'static str, u64); 2]);
+
 impl Region {
     /// Whether it was merely registered when the authority's store went back: nobody held anything of it,
     /// nobody remembers it, and an operator has to register it again. The same for one that a restored
@@ -154,7 +157,7 @@ pub struct World {
     /// Whether regions run two agents on one store.
     pub two_agents: bool,
     /// Epochs that operators raised, and the highest ordinal of each namespace that was granted by then.
-    pub epochs: Vec<(String, u64, [(&'static str, u64); 2])>,
+    pub epochs: Vec<Raised>,
 }
 
 /// A lock that outlives a panic.
@@ -289,11 +292,7 @@ impl World {
         self.regions[r].agents[n] = AgentProcess { process, agent: Arc::clone(&cell), clock, store, alive: true };
         let (sim, trace, exposed) = (self.sim.clone(), Arc::clone(&self.trace), Arc::clone(&self.exposed));
         self.sim.spawn(process, async move {
-            let setup = Setup {
-                region: Name::new(name.clone()).expect("a name"),
-                url: None,
-                times: Times::default(),
-            };
+            let setup = Setup { region: Name::new(name.clone()).expect("a name"), url: None, times: Times::default() };
             let uplink: Arc<SimUplink> = Arc::new(uplink);
             // A supervisor: an incarnation that must end is followed by a fresh one.
             loop {
