@@ -24,6 +24,9 @@ use crate::uplink::Uplink;
 /// The name under which an agent holds its own segments, where nobody gives it another.
 const INSTANCE: &str = "agent";
 
+/// Tries of a start where others were in the way.
+const STARTS: usize = 20;
+
 /// What an agent is made of, besides its store.
 #[derive(Clone)]
 pub struct Setup {
@@ -69,10 +72,10 @@ impl Agent {
                 continuity.initialise(None, Scope::Region).await?;
             } else {
                 begin_lost(&parts).await?;
-                continuity.start().await?;
+                start(&continuity).await?;
             }
         } else {
-            continuity.start().await?;
+            start(&continuity).await?;
         }
         let (store, session) = next_session(&parts).await?;
         let me = Identity {
@@ -106,6 +109,18 @@ impl Agent {
             tracing::warn!(%error, "what is left in memory could not be counted; it is a gap all the same");
         }
         self.issuer.report();
+    }
+}
+
+/// Each start opens a generation over what the others write: where many agents of one store start at the same
+/// time, the database door's own tries are too few.
+async fn start(continuity: &Continuity) -> Result<(), AgentError> {
+    let mut tries = 1;
+    loop {
+        match continuity.start().await.map_err(AgentError::from) {
+            Err(AgentError::Db(DbError::Conflict)) if tries < STARTS => tries += 1,
+            result => return result.map(|_| ()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use cadastre_core::namespace::NamespaceEntry;
 use cadastre_core::range::Range;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::ValueRange;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Sleep, sleep};
 
 use crate::agent::Agent;
 use crate::auth::Service;
@@ -120,7 +120,8 @@ impl Front {
         wait: Duration,
     ) -> Result<Vec<Range>, AgentError> {
         let issuer = &self.agent.issuer;
-        let deadline = Instant::now() + wait;
+        let deadline = sleep(wait);
+        tokio::pin!(deadline);
         let (mut ranges, mut got) = (Vec::new(), 0);
         loop {
             let changed = entry.changed.notified();
@@ -142,7 +143,7 @@ impl Front {
             } else {
                 match outlook.unwrap_or_else(|| issuer.outlook(entry)) {
                     Outlook::Refused(error) => error,
-                    Outlook::Wait if timeout_at(deadline, changed).await.is_ok() => continue,
+                    Outlook::Wait if came_first(changed, deadline.as_mut()).await => continue,
                     Outlook::Wait => {
                         problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again")
                     }
@@ -201,4 +202,12 @@ pub fn value_ranges(settings: &NamespaceEntry, ranges: &[Range]) -> Result<Vec<V
         }
     }
     Ok(all)
+}
+
+/// Whether `changed` came before the deadline.
+async fn came_first(changed: impl Future<Output = ()>, deadline: std::pin::Pin<&mut Sleep>) -> bool {
+    tokio::select! {
+        () = changed => true,
+        () = deadline => false,
+    }
 }

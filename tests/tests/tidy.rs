@@ -15,6 +15,7 @@ const MAX_FUNCTION: usize = 70;
 /// Files beside `shared/core/src/segment.rs` and `tests/` that may use an atomic, and why.
 const ATOMICS: &[(&str, &str)] = &[
     ("shared/runtime/src/clock.rs", "the hands of the clock that a test moves"),
+    ("shared/runtime/src/db/sqlx_tx.rs", "counts commits until the SQLite log is next copied; decides no bound"),
     ("shared/runtime/src/db/sqlx_engine.rs", "counts commits until the SQLite log is next copied; decides no bound"),
 ];
 

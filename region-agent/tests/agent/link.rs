@@ -223,10 +223,10 @@ async fn a_second_copy_ends_this_one_for_good() {
     let rig = Rig::new();
     let agent = rig.joined().await;
     take(&agent, "orders", 1).await.unwrap();
-    rig.fake.fault(Fault::Refuse(Code::WrongStore));
+    rig.fake.fault(Fault::Refuse(Code::CopyFound));
     agent.link.run_once().await;
     assert!(agent.ctx.ended().await.contains("must not go on"));
-    assert_eq!(ask(&agent, "orders", 1).await, Err(Code::WrongStore));
+    assert_eq!(ask(&agent, "orders", 1).await, Err(Code::CopyFound));
     drop(agent);
     // A restart while cut off carves nothing until the authority has said which copy is the right one.
     rig.fake.cut();

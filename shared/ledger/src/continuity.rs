@@ -10,85 +10,21 @@ use cadastre_core::continuity::{self, Gate, GateView, ScopeState, ScopeView, Sta
 use cadastre_core::ids::{ClusterId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::roster::Entry;
-use cadastre_runtime::clock::Clock;
-use cadastre_runtime::db::{Db, DbError, Tx};
-use cadastre_runtime::entropy::Entropy;
+use cadastre_runtime::db::Db;
 
 use crate::error::LedgerError;
 use crate::sql::{self, ScopeRow, StoreRow};
-use crate::witness::{Marks, Raise, Witness};
+use crate::witness::{Marks, Raise};
+
+mod lift;
+mod standing;
+
+use lift::contained;
+pub use lift::{contains_marks, lift};
+pub use standing::{How, Parts, Standing};
 
 /// How often the gate re-reads the witness when another healthy process raised it in between.
 const GATE_TRIES: usize = 8;
-
-/// What a [`Continuity`] is made of.
-#[derive(Clone)]
-pub struct Parts {
-    /// The store.
-    pub db: Db,
-    /// The witness, where there is one.
-    pub witness: Option<Arc<dyn Witness>>,
-    /// How far it is believed.
-    pub mode: WitnessMode,
-    /// `authority` or `region/NAME`.
-    pub role: String,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Randomness.
-    pub entropy: Arc<dyn Entropy>,
-}
-
-/// How this process came to believe, or doubt, its store.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum How {
-    /// It made it.
-    Initialised,
-    /// The required witness names rows that it contains.
-    Witnessed,
-    /// Everyone who could hold something testified (a region: the authority confirmed it).
-    Testified,
-    /// An operator stated what the silent ones hold.
-    Stated,
-    /// Nobody has confirmed it yet.
-    Suspect,
-    /// It went back.
-    WentBack,
-}
-
-impl How {
-    /// The word shown in status.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Initialised => "initialised",
-            Self::Witnessed => "witnessed",
-            Self::Testified => "testified",
-            Self::Stated => "stated",
-            Self::Suspect => "unproven",
-            Self::WentBack => "went_back",
-        }
-    }
-
-    /// Whether the store may give anything out.
-    #[must_use]
-    pub fn is_open(self) -> bool {
-        match self {
-            Self::Initialised | Self::Witnessed | Self::Testified | Self::Stated => true,
-            Self::Suspect | Self::WentBack => false,
-        }
-    }
-}
-
-/// What this process holds to be true of its store.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Standing {
-    /// The generation that it verified.
-    pub generation: Generation,
-    /// How.
-    pub how: How,
-    /// Whether it may fill an empty witness.
-    pub may_fill: bool,
-}
 
 /// See the module's documentation.
 pub struct Continuity {
@@ -497,51 +433,4 @@ impl Continuity {
             Err(_) => String::new(),
         }
     }
-}
-
-async fn contained(tx: &mut Tx, rows: &[ScopeRow], marks: &[(Scope, Mark)]) -> Result<Vec<bool>, DbError> {
-    let mut found = Vec::with_capacity(marks.len());
-    for (scope, mark) in marks {
-        let has_row = sql::has_row(tx, mark.row).await?;
-        let view = rows.iter().find(|r| r.scope == *scope).map(|r| r.view);
-        found.push(view.is_some_and(|view| continuity::contains(&view, mark, has_row)));
-    }
-    Ok(found)
-}
-
-/// Whether each mark is contained, in the caller's transaction. A scope that the store does not have
-/// is not contained.
-///
-/// # Errors
-/// Those of the store.
-pub async fn contains_marks(tx: &mut Tx, marks: &[ScopeMark]) -> Result<Vec<bool>, DbError> {
-    let mut found = Vec::with_capacity(marks.len());
-    for ScopeMark { scope, mark } in marks {
-        let has_row = sql::has_row(tx, mark.row).await?;
-        let row = if has_row { None } else { sql::scope(tx, scope).await? };
-        found.push(has_row || row.is_some_and(|row| continuity::contains(&row.view, mark, false)));
-    }
-    Ok(found)
-}
-
-/// Lifts one scope of a quarantine in the caller's transaction: open in the quarantine's own
-/// generation, past `bound` and `seq`, with that as its base.
-///
-/// # Errors
-/// `Conflict` where the scope moved since it was read.
-pub async fn lift(
-    tx: &mut Tx,
-    was: &ScopeRow,
-    generation: Generation,
-    seq: u64,
-    bound: u64,
-    row: RowId,
-    now_ms: u64,
-) -> Result<ScopeMark, DbError> {
-    let seq = was.view.mark.seq.max(seq) + 1;
-    let bound = if was.scope == Scope::Roster { seq } else { was.view.mark.bound.max(bound) };
-    let mark = Mark { generation, seq, row, bound };
-    let view = ScopeView { state: ScopeState::Open, generation, mark, base: bound };
-    sql::reopen(tx, was, &view, "", "lifted", now_ms).await?;
-    Ok(ScopeMark { scope: was.scope.clone(), mark })
 }

@@ -185,10 +185,7 @@ impl World {
             }
             A::Cancel { authority, flight } => {
                 let authority = a(authority, self);
-                if let Some(n) = pick(flight, self.authorities[authority].flights.len()) {
-                    self.authorities[authority].flights.remove(n);
-                    self.say(|| format!("  authority {authority}: an answer is dropped at its gate"));
-                }
+                self.cancel(authority, flight);
             }
             A::Round { region, agent, authority } => {
                 let region = r(region, self);
@@ -228,6 +225,13 @@ impl World {
                 self.say(|| "a request deadline passes".to_owned());
             }
             other => self.apply_fault(other),
+        }
+    }
+
+    fn cancel(&mut self, authority: usize, flight: u8) {
+        if let Some(n) = pick(flight, self.authorities[authority].flights.len()) {
+            self.authorities[authority].flights.remove(n);
+            self.say(|| format!("  authority {authority}: an answer is dropped at its gate"));
         }
     }
 

@@ -78,7 +78,7 @@ fn restore() -> Setup {
 
 fn unwitnessed() -> Setup {
     let faults = Faults { promote: true, ..Faults::none() };
-    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
+    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [3, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn pair() -> Setup {

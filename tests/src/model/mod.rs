@@ -10,6 +10,7 @@
 //! | [`rules`] | every rule by name, its sentence, what it closes; any can be taken out |
 //! | [`marks`] | marks, rosters, definitions, and their way into the product's types |
 //! | [`state`], [`message`], [`setup`] | the world, the wire, what a run has and what may go wrong |
+//! | [`record`] | what was exposed, what was violated, the timeline |
 //! | [`authority`], [`grants`], [`gate`], [`quarantine`] | the authority |
 //! | [`region`], [`issue`] | a region's store and its agents |
 //! | [`operator`], [`faults`] | what people do, and what breaks; the stated limits, by name |
@@ -33,6 +34,7 @@ pub mod mutations;
 pub mod operator;
 pub mod pinned;
 pub mod quarantine;
+pub mod record;
 pub mod region;
 pub mod rules;
 pub mod settle;

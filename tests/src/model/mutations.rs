@@ -96,7 +96,7 @@ impl Family {
                 Setup { mode: WitnessMode::None, batch: 1, faults, ..any }
             }
             Self::Members => {
-                let faults = Faults { store_back: true, members: true, epochs: f.epochs, ..none };
+                let faults = Faults { store_back: true, promote: f.promote, members: true, epochs: f.epochs, ..none };
                 Setup { mode: WitnessMode::None, active: 1, faults, batch: 1, ..any }
             }
             Self::Regional(region_witness, shared) => {
@@ -139,11 +139,11 @@ pub const MUTATIONS: &[Mutation] = &[
     one(R::SeenKeepsBound, F::Members, 200_000),
     one(R::ComparedWithBase, F::Any, 200_000),
     one(R::BaseRecorded, F::Any, 200_000),
-    one(R::AnswersCarryMarks, F::Members, 200_000),
+    one(R::AnswersCarryMarks, F::Members, 800_000),
     one(R::FirstGrantWaits, F::Members, 200_000),
     one(R::EstablishedVouches, F::Members, 200_000),
-    one(R::LiftStampsRoster, F::Members, 200_000),
-    one(R::HolderIsEstablished, F::Members, 200_000),
+    one(R::LiftStampsRoster, F::Members, 800_000),
+    one(R::HolderIsEstablished, F::Members, 800_000),
     one(R::SuccessorOfAll, F::Any, 200_000),
     one(R::EstablishedRemains, F::Members, 200_000),
     one(R::RetireWaits, F::Members, 200_000),

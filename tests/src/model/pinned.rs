@@ -85,6 +85,34 @@ pub const PINNED: &[Pinned] = &[
         story: "Who is established is read from grants, and those were lost. Mend: who testifies a bound is established.",
     },
     Pinned {
+        name: "united_but_never_told",
+        rule: Rule::LiftStampsRoster,
+        story: "An entry that a quarantine learned keeps its old version: it is never sent to a region that knows a newer \
+                roster mark, and that region is taken to hold it. A new region gets its first grant, and the next restore \
+                forgets it. Mend: the lift writes every entry anew.",
+    },
+    Pinned {
+        name: "a_new_store_that_knows_no_bound",
+        rule: Rule::AnswersCarryMarks,
+        story: "Answers carry marks of wanted namespaces only. A region that joined with a new store, or that stays when \
+                another retires, knows the roster of its time and not how far the others were given; a restore grants \
+                that anew. Mend: answers and heartbeats carry (in turns) the marks of every namespace.",
+    },
+    Pinned {
+        name: "retired_with_what_only_it_knew",
+        rule: Rule::RetireWaitsForMarks,
+        story: "The shipped retire waits until another region holds the roster, not until it holds the marks of the \
+                namespaces (the protocol's text asks for both). Mend: keep the namespace marks that a region testifies \
+                and wait for them.",
+    },
+    Pinned {
+        name: "a_bound_without_its_definition",
+        rule: Rule::OperatorStatesDefinition,
+        story: "Exit 4 states a bound in ordinals. The definition that only the silent region knew is forgotten, and the \
+                values above the bound repeat. Mend: with the bound the operator states the definitions, or the namespace \
+                is lifted only with a definition above every value that they could have reached.",
+    },
+    Pinned {
         name: "a_bound_right_when_stated",
         rule: Rule::BoundReadAfterWait,
         story: "The wait of one deadline came after the statement: an answer on its way made the stated bound wrong. Mend: \

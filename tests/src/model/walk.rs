@@ -85,7 +85,7 @@ fn biased(dice: &mut Dice, setup: &Setup) -> Action {
     match dice.below(40) {
         0 if setup.faults.bounds => Action::StateAll { authority, from_backup: region & 3 == 0, wait: c },
         1 if setup.faults.members => Action::Register { authority },
-        2 if setup.faults.store_back => Action::Restore { living: c && d },
+        2 if setup.faults.store_back && c => Action::Restore { living: c && d },
         3 if setup.faults.bounds || setup.shared => {
             Action::Part { region, agent: authority, authority, steps: 8, take: false }
         }

@@ -195,7 +195,9 @@ fn settle(world: &mut World) -> Option<Failure> {
             return Some(Failure::Duplicate(duplicate));
         }
         let starved: Vec<String> = (0..world.regions.len())
-            .filter(|r| !world.regions[*r].retired && !world.regions[*r].is_forgotten())
+            .filter(|r| {
+                !world.regions[*r].retired && !world.regions[*r].is_forgotten(world.exposed_by(&world.regions[*r].name))
+            })
             .filter(|r| world.exposed_by(&world.regions[*r].name) < before[*r] + 60)
             .map(|r| world.regions[r].name.clone())
             .collect();

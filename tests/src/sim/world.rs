@@ -98,14 +98,14 @@ pub struct Region {
 pub type Raised = (String, u64, [(&'static str, u64); 2]);
 
 impl Region {
-    /// Whether it was merely registered when the authority's store went back: nobody held anything of it,
-    /// nobody remembers it, and an operator has to register it again. The same for one that a restored
+    /// Whether it had no grant yet when the authority's store went back: nobody established remembers it,
+    /// nothing of it was exposed, and an operator has to register it again. The same for one that a restored
     /// store remembers as retired: an operator's doing that the run could not see the end of.
     #[must_use]
-    pub fn is_forgotten(&self) -> bool {
+    pub fn is_forgotten(&self, exposed: usize) -> bool {
         let cell = self.agents.first().map(|a| lock(&a.agent).clone());
         let Some(Some(agent)) = cell else { return false };
-        let (never, refused) = (agent.ctx.view().epoch().is_none(), agent.ctx.health().uplink_error);
+        let (never, refused) = (exposed == 0, agent.ctx.health().uplink_error);
         let said = |word: &str| refused.as_ref().is_some_and(|e| e.contains(word));
         (never && said("unauthenticated")) || said("is retired")
     }
