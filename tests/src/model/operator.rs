@@ -140,7 +140,7 @@ impl World {
         let locked = self.rules().has(Rule::DefinitionLocked);
         let done = self.change(authority, true, |roster, watermark| {
             // Without the rule the watermark was read some time before.
-            let from = if locked { watermark } else { watermark.saturating_sub(2) };
+            let from = if locked { watermark } else { watermark.saturating_sub(3) };
             let above = roster.definitions.from.last().is_none_or(|last| *last <= from);
             if above {
                 roster.definitions.from.push(from);

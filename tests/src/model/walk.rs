@@ -86,6 +86,7 @@ fn biased(dice: &mut Dice, setup: &Setup) -> Action {
         0 if setup.faults.bounds => Action::StateAll { authority, from_backup: region & 3 == 0, wait: c },
         1 if setup.faults.members => Action::Register { authority },
         2 if setup.faults.store_back && c => Action::Restore { living: c && d },
+        4 if setup.faults.definitions => Action::Define { authority },
         3 if setup.faults.bounds || setup.shared => {
             Action::Part { region, agent: authority, authority, steps: 8, take: false }
         }

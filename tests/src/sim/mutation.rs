@@ -86,20 +86,8 @@ fn back_required(p: &Profile) -> bool {
     p.store_back && p.mode == WitnessMode::Required
 }
 
-fn back_alone(p: &Profile) -> bool {
-    p.store_back && p.mode == WitnessMode::None
-}
-
 fn region_back(p: &Profile) -> bool {
     p.region_back
-}
-
-fn operators(p: &Profile) -> bool {
-    p.operators && !p.store_back
-}
-
-fn two_agents(p: &Profile) -> bool {
-    p.two_agents
 }
 
 const PLAIN: Removal = Removal {
@@ -135,15 +123,6 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
-        name: "epoch_not_guarded",
-        rule: "a grant is added only under the region's present epoch",
-        whose: Whose::Authority,
-        sql: &[("WHERE namespace = $2 AND region = $3 AND epoch = $4", "WHERE namespace = $2 AND region = $3")],
-        shows: operators,
-        within: 400,
-        ..PLAIN
-    },
-    Removal {
         name: "quarantine_ignored",
         rule: "a store in quarantine gives nothing out",
         whose: Whose::Authority,
@@ -167,23 +146,6 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
-        name: "testimony_without_bounds",
-        rule: "a quarantine ends past everything that anyone held",
-        link: LinkBend::NoBounds,
-        shows: back_alone,
-        within: 400,
-        ..PLAIN
-    },
-    Removal {
-        name: "promise_not_kept",
-        rule: "who testified for a generation takes nothing of a lower one",
-        whose: Whose::Regions,
-        sql: &[("promised, identity FROM store", "0, identity FROM store")],
-        shows: back_alone,
-        within: 400,
-        ..PLAIN
-    },
-    Removal {
         name: "region_mark_without_its_row",
         rule: "a region's store is proved current only by a row that it contains",
         whose: Whose::Regions,
@@ -200,42 +162,6 @@ pub static ALL: &[Removal] = &[
             "UPDATE grants SET epoch = $1 WHERE epoch < $1",
         )],
         shows: region_back,
-        ..PLAIN
-    },
-    Removal {
-        name: "carve_does_not_move",
-        rule: "a carve moves its grant's cursor in the same transaction",
-        whose: Whose::Regions,
-        sql: &[("UPDATE grants SET carved_to = $1", "UPDATE grants SET carved_to = carved_to")],
-        ..PLAIN
-    },
-    Removal {
-        name: "carve_not_guarded",
-        rule: "a carve takes only from where the cursor was read, in an open store of its generation",
-        whose: Whose::Regions,
-        sql: &[
-            (" AND carved_to = $3 AND hi >= $1 AND epoch = $4 AND state = 'held'", ""),
-            (" AND seq = $6 AND row_id = $7 AND bound <= $3", ""),
-        ],
-        shows: two_agents,
-        within: 400,
-        ..PLAIN
-    },
-    Removal {
-        name: "carve_before_durable",
-        rule: "a carve is durable before it is handed out",
-        whose: Whose::Regions,
-        lose_unsynced: true,
-        shows: |p| !p.region_witness && !p.region_back,
-        ..PLAIN
-    },
-    Removal {
-        name: "grant_before_durable",
-        rule: "a grant is durable before it is answered",
-        whose: Whose::Authority,
-        lose_unsynced: true,
-        witness: WitnessBend::Forgets,
-        shows: |p| p.mode == WitnessMode::Required && !p.store_back,
         ..PLAIN
     },
 ];
