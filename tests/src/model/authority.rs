@@ -93,10 +93,13 @@ impl World {
     /// A word about the roster, united at once; nothing is given out on it before the quarantine ends.
     fn keep_epoch(&mut self, authority: usize, region: usize, epoch: Epoch) {
         let store = self.authorities[authority].store;
-        if self.rules().has(Rule::EpochKept)
-            && let Some(row) = &mut self.stores[store].ledger.roster.regions[region]
-        {
+        if !self.rules().has(Rule::EpochKept) {
+            return;
+        }
+        let ledger = &mut self.stores[store].ledger;
+        if let Some(row) = &mut ledger.roster.regions[region] {
             row.epoch = row.epoch.max(epoch);
+            ledger.united.0[region] = true;
         }
     }
 

@@ -89,7 +89,8 @@ pub const PINNED: &[Pinned] = &[
         rule: Rule::LiftStampsRoster,
         story: "An entry that a quarantine learned keeps its old version: it is never sent to a region that knows a newer \
                 roster mark, and that region is taken to hold it. A new region gets its first grant, and the next restore \
-                forgets it. Mend: the lift writes every entry anew.",
+                forgets it. Mend: the lift writes anew what came by union \
+                (and only that: stamping all of them would let what is old here win over what is newer elsewhere).",
     },
     Pinned {
         name: "a_new_store_that_knows_no_bound",

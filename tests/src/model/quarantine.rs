@@ -158,7 +158,7 @@ impl World {
         }
         let ledger = self.ledger(authority);
         ledger.keep_seen(&testimony.marks, rules);
-        ledger.roster.unite(&testimony.roster);
+        ledger.unite(&testimony.roster);
         ledger.testimony[region] = Some(testimony.clone());
         self.say(|| format!("  authority {authority} has the testimony of {}: {}", name(region), testimony.bound));
     }
@@ -295,9 +295,14 @@ impl World {
         }
         if stamps {
             let version = ledger.marks[ROSTER].version();
-            ledger.roster.regions.iter_mut().flatten().for_each(|row| row.version = version);
-            ledger.roster.definitions.version = version;
+            let (regions, definitions) = ledger.united;
+            let came = ledger.roster.regions.iter_mut().zip(regions).filter(|(_, came)| *came);
+            came.filter_map(|(row, _)| row.as_mut()).for_each(|row| row.version = version);
+            if definitions {
+                ledger.roster.definitions.version = version;
+            }
         }
+        ledger.united = ([false; REGIONS], false);
         ledger.door = Door::Open;
         let marks = ledger.marks.map(Some);
         let me = &mut self.authorities[authority];

@@ -89,7 +89,7 @@ rules! {
         "A region that was registered after the backup is forgotten with all that it was given.";
     EstablishedVouches: "Only an established region can vouch for a new one.",
         "Two new regions vouch for each other; a restore forgets them both.";
-    LiftStampsRoster: "A lift writes every entry of the united roster anew, in its own generation.",
+    LiftStampsRoster: "A lift writes anew, in its own generation, every entry that came by union.",
         "An entry that came by union is older than what others testify: they are taken to hold it, and never get it.";
     HolderIsEstablished: "A region that testified that it held something is established, also where its grants were forgotten.",
         "The store forgot the grants of those who live; nobody is established, and nobody can vouch.";

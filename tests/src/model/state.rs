@@ -87,6 +87,8 @@ pub struct Ledger {
     pub has_witness: bool,
     /// Who testified in a quarantine that it held something.
     pub held: [bool; REGIONS],
+    /// Entries that came by union since the last lift: the regions', and the definitions.
+    pub united: ([bool; REGIONS], bool),
 }
 
 impl Ledger {
@@ -96,6 +98,16 @@ impl Ledger {
 
     pub fn has_row(&self, row: Id) -> bool {
         self.rows.binary_search(&row).is_ok()
+    }
+
+    /// Takes what is newer, and remembers what came that way.
+    pub fn unite(&mut self, roster: &Roster) {
+        let before = self.roster.clone();
+        self.roster.unite(roster);
+        for (n, united) in self.united.0.iter_mut().enumerate() {
+            *united |= self.roster.regions[n] != before.regions[n];
+        }
+        self.united.1 |= self.roster.definitions != before.definitions;
     }
 
     /// Who holds a grant.
@@ -331,6 +343,7 @@ impl World {
             stopped: None,
             has_witness: setup.mode != WitnessMode::None,
             held: [false; REGIONS],
+            united: ([false; REGIONS], false),
         };
         let authority = Authority {
             store: 0,

@@ -60,10 +60,13 @@ async fn many_dry_agents_do_not_run_down_the_store_that_returns() {
             })
         })
         .collect();
-    for agent in &agents {
+    let t0=std::time::Instant::now();
+    for (i,agent) in agents.iter().enumerate() {
+        eprintln!("STAGE up {i} {:?}", t0.elapsed());
         agent.up().await;
         agent.serves(&cluster, "agent", "orders", &exposed).await;
     }
+    eprintln!("STAGE pause {:?}", t0.elapsed());
     server.pause();
     let plan = |agent: &Extra| {
         let plan = Plan { agent_url: agent.url.clone(), ..Plan::of(&cluster, "eu", "orders") };
@@ -83,11 +86,13 @@ async fn many_dry_agents_do_not_run_down_the_store_that_returns() {
     for load in loads {
         load.stop().await;
     }
+    eprintln!("STAGE resume {:?}", t0.elapsed());
     server.resume();
     for agent in &agents {
         agent.serves(&cluster, "agent", "orders", &exposed).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
+    eprintln!("STAGE served {:?}", t0.elapsed());
     let carved = segments(&cluster).await;
     for (agent, before) in agents.iter().zip(before) {
         let after = tries(agent).await;
@@ -96,6 +101,7 @@ async fn many_dry_agents_do_not_run_down_the_store_that_returns() {
     // Two at the beginning, one that was wanted when the store went, one or two more.
     assert!(carved.len() > count && carved.values().all(|n| *n <= 6), "{carved:?}");
     let loads: Vec<Load> = agents.iter().map(plan).collect();
+    eprintln!("STAGE one {:?}", t0.elapsed());
     let most = one_carve_each(&server, "region").await;
     assert!((2..=count + 1).contains(&most), "{most} carves of {count} agents at once");
     for load in &loads {
