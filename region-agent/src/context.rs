@@ -320,7 +320,7 @@ impl Context {
     /// Whether the store may be carved.
     ///
     /// # Errors
-    /// `store_unproven`, or `wrong_store` once another copy of this store was found.
+    /// `store_unproven`, or `copy_found` once another copy of this store was found.
     pub fn may_carve(&self) -> Result<(), AgentError> {
         self.alive()?;
         if self.view().standing.is_some_and(|s| s.superseded) {
@@ -358,11 +358,11 @@ impl Context {
     /// Refuses once this incarnation has ended.
     ///
     /// # Errors
-    /// `wrong_store` with the reason.
+    /// `copy_found` with the reason.
     pub fn alive(&self) -> Result<(), AgentError> {
         match &*self.ended.borrow() {
             None => Ok(()),
-            Some(why) => Err(problem(Code::WrongStore, why.clone())),
+            Some(why) => Err(problem(Code::CopyFound, why.clone())),
         }
     }
 

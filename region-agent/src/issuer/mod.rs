@@ -66,7 +66,7 @@ impl Issuer {
     /// The entry for a service's requests in a namespace, under the present epoch.
     ///
     /// # Errors
-    /// `wrong_store` once this process has ended.
+    /// `copy_found` once this process has ended.
     pub fn entry(
         &self,
         view: &View,
