@@ -60,8 +60,8 @@ async fn many_dry_agents_do_not_run_down_the_store_that_returns() {
             })
         })
         .collect();
-    let t0=std::time::Instant::now();
-    for (i,agent) in agents.iter().enumerate() {
+    let t0 = std::time::Instant::now();
+    for (i, agent) in agents.iter().enumerate() {
         eprintln!("STAGE up {i} {:?}", t0.elapsed());
         agent.up().await;
         agent.serves(&cluster, "agent", "orders", &exposed).await;
