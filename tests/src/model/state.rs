@@ -322,10 +322,8 @@ impl World {
             Roster { regions: [None; REGIONS], definitions: Definitions { version: (generation, 0), from: vec![] } };
         let stores: Vec<Id> = (0..REGIONS).map(|_| fresh()).collect();
         for (region, store) in stores.iter().enumerate().take(setup.active) {
-            let version = (generation, 1);
-            let life = Life(RegionState::Active);
-            let store = Some(*store);
-            let founder = region == 0;
+            let (version, life) = ((generation, 1), Life(RegionState::Active));
+            let (store, founder) = (Some(*store), region == 0);
             roster.regions[region] = Some(RegionRow { version, epoch: Epoch(1), life, store, founder, rejoin: false });
         }
         let ledger = Ledger {
