@@ -89,6 +89,37 @@ pub enum Verb {
     Quarantine(QuarantineVerb),
     /// Look at everything that can be wrong, and say what to do
     Doctor,
+    /// Measure this machine: our paths against peers, in one run
+    Bench(BenchArgs),
+    /// A peer of `bench`: a bare HTTP server
+    #[command(hide = true)]
+    BenchPeer {
+        /// Where it listens
+        address: std::net::SocketAddr,
+    },
+}
+
+/// `cadastre bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Rows, or the beginnings of their names [default: all]
+    #[arg(value_name = "ROW")]
+    pub rows: Vec<String>,
+    /// List the rows and their targets
+    #[arg(long)]
+    pub list: bool,
+    /// Turns of each contender
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// One turn without a network, in milliseconds
+    #[arg(long, default_value_t = 300, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    pub turn_ms: u64,
+    /// One turn over a socket, in seconds
+    #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub load_seconds: u32,
+    /// Write the table and a plot into this page
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
 }
 
 /// `cadastre dev`.

@@ -8,12 +8,14 @@
 //! | `verbs` | one file per noun: ask, then a table for people or the API's JSON |
 //! | `show` | numbers, times and tables as people read them |
 //! | `dev` | authority and regions in one process, and the demonstration |
+//! | `bench` | our paths against peers, in one run |
 //!
 //! Invariant: whatever a verb does, it does over the public API; the command knows no store. Exit codes:
 //! 0 done, 1 refused or found something, 2 wrong usage. Absent on purpose: rules of allocation (the
 //! daemons have them), and a configuration file of its own.
 
 mod api;
+mod bench;
 mod cli;
 mod connect;
 mod dev;

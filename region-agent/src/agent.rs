@@ -36,6 +36,8 @@ pub struct Setup {
     pub url: Option<String>,
     /// What it keeps to.
     pub times: Times,
+    /// Where an embedded store lies: its file, and this start of its machine. Empty for a server's.
+    pub place: String,
 }
 
 /// See the module's documentation.
@@ -77,7 +79,7 @@ impl Agent {
         } else {
             start(&continuity).await?;
         }
-        let (store, session) = next_session(&parts).await?;
+        let (store, session) = next_session(&parts, setup.place.clone()).await?;
         let me = Identity {
             region: setup.region,
             store_id: store.store_id,
@@ -87,6 +89,7 @@ impl Agent {
             instance: Name::new(INSTANCE).map_err(|e| AgentError::Store(e.to_string()))?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             url: setup.url,
+            place: setup.place,
         };
         tracing::info!(
             region = %me.region, store = %me.store_id, session, incarnation = %me.incarnation,
@@ -109,6 +112,24 @@ impl Agent {
             tracing::warn!(%error, "what is left in memory could not be counted; it is a gap all the same");
         }
         self.issuer.report();
+        self.leave().await;
+    }
+
+    /// The last word: nothing more is carved by this process, and the store may be opened anywhere. A process that
+    /// was ended because it is one of two copies leaves nothing.
+    async fn leave(&self) {
+        if self.ctx.alive().is_err() {
+            return;
+        }
+        self.ctx.end("the process stops");
+        let place = self.ctx.me.place.clone();
+        let work = self.ctx.continuity.db().write("agent_leave", move |tx| {
+            let place = place.clone();
+            Box::pin(async move { ledger::leave_place(tx, &place).await })
+        });
+        if let Err(error) = work.await {
+            tracing::warn!(%error, "could not note that the store was closed; opened in another place, it burns what it holds");
+        }
     }
 }
 
@@ -128,10 +149,11 @@ async fn made(parts: &Parts) -> Result<Option<StoreRow>, AgentError> {
     Ok(parts.db.read("agent_made", |tx| Box::pin(ledger::store(tx))).await?)
 }
 
-async fn next_session(parts: &Parts) -> Result<(StoreRow, u64), AgentError> {
-    let work = parts.db.write("agent_session", |tx| {
+async fn next_session(parts: &Parts, place: String) -> Result<(StoreRow, u64), AgentError> {
+    let work = parts.db.write("agent_session", move |tx| {
+        let place = place.clone();
         Box::pin(async move {
-            let session = ledger::next_session(tx).await?;
+            let session = ledger::next_session(tx, &place).await?;
             let store = ledger::store(tx).await?;
             Ok::<_, DbError>((
                 store.ok_or_else(|| DbError::Corrupt("the store has no row of its own".into()))?,
@@ -157,7 +179,7 @@ async fn begin_lost(parts: &Parts) -> Result<(), AgentError> {
         session: 0,
         has_witness: true,
         promised: Generation::default(),
-        identity: String::new(),
+        place: String::new(),
     };
     let mark = Mark { generation: Generation::default(), seq: 1, row: RowId(parts.entropy.uuid_v4()), bound: 1 };
     let now = parts.clock.now().wall_ms;

@@ -99,6 +99,12 @@ impl Service {
         })
     }
 
+    /// Whether there is a rate to count against.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        self.meter.limits.ids_per_second.is_some()
+    }
+
     /// Counts ids against the rate.
     ///
     /// # Errors
@@ -174,10 +180,16 @@ impl Callers {
     /// # Errors
     /// `unauthenticated` for none, an unknown or a revoked one.
     pub fn principal(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
-        token.and_then(|token| self.tokens.find(&sha256_hex(token))).ok_or_else(|| {
+        token.and_then(|token| self.holder(&sha256_hex(token))).ok_or_else(|| {
             let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
             problem(Code::Unauthenticated, text)
         })
+    }
+
+    /// Whose token has this SHA-256, for connections that authenticate once and are checked again later.
+    #[must_use]
+    pub fn holder(&self, sha256: &str) -> Option<&Principal> {
+        self.tokens.find(sha256)
     }
 
     /// The service whose token it is.
@@ -185,7 +197,14 @@ impl Callers {
     /// # Errors
     /// `unauthenticated`, or `forbidden` for everybody who is not a service.
     pub fn service(&self, token: Option<&str>) -> Result<&Arc<Service>, AgentError> {
-        let principal = self.principal(token)?;
+        self.service_of(self.principal(token)?)
+    }
+
+    /// The service that a principal is.
+    ///
+    /// # Errors
+    /// `forbidden` for everybody who is not one.
+    pub fn service_of(&self, principal: &Principal) -> Result<&Arc<Service>, AgentError> {
         let service = match principal {
             Principal::Service(name) => self.services.get(name),
             Principal::Operator(_) | Principal::Viewer(_) | Principal::Region(_) => None,

@@ -51,9 +51,9 @@ pub struct AgentConfig {
     /// How long services' tokens are good without any word from the authority (default 604800: 7 days).
     #[arg(long, env = "CADASTRE_MAX_OFFLINE_AUTH_SECONDS", value_name = "SECONDS")]
     pub max_offline_auth_seconds: Option<u64>,
-    /// The Redis protocol; not in this version.
+    /// The address of the Redis protocol (default: off).
     #[arg(long, env = "CADASTRE_RESP_LISTEN", value_name = "ADDRESS")]
-    pub resp_listen: Option<String>,
+    pub resp_listen: Option<SocketAddr>,
     /// The PostgreSQL protocol; not in this version.
     #[arg(long, env = "CADASTRE_PG_LISTEN", value_name = "ADDRESS")]
     pub pg_listen: Option<String>,
@@ -86,13 +86,15 @@ impl AgentConfig {
         self.store.check()?;
         self.http.check()?;
         self.telemetry.check()?;
-        for (key, value) in [("resp_listen", &self.resp_listen), ("pg_listen", &self.pg_listen)] {
-            if value.is_some() {
-                return Err(ConfigError::impossible(
-                    key,
-                    "this protocol is not part of this version; leave it unset and use HTTP",
-                ));
-            }
+        if self.resp_listen.is_some_and(|resp| resp.port() != 0 && self.http.listen == Some(resp)) {
+            return Err(ConfigError::impossible(
+                "resp_listen",
+                "is the address of the HTTP API (listen); choose another",
+            ));
+        }
+        if self.pg_listen.is_some() {
+            let reason = "this protocol is not part of this version; leave it unset and use HTTP";
+            return Err(ConfigError::impossible("pg_listen", reason));
         }
         if self.store.require_sync.unwrap_or(0) > 0 {
             let reason = "proof of synchronous replication is not part of this version; leave it at 0";
@@ -175,7 +177,7 @@ mod tests {
     fn what_cannot_be_is_refused_by_the_keys_name() {
         assert_eq!(given(&[]).unwrap().addresses(), ["http://a:1", "http://b:2"]);
         for (flags, key) in [
-            (["--resp-listen", "127.0.0.1:1"], "resp_listen"),
+            (["--resp-listen", "127.0.0.1:7410"], "resp_listen"),
             (["--pg-listen", "127.0.0.1:1"], "pg_listen"),
             (["--heartbeat-seconds", "0"], "heartbeat_seconds"),
             (["--max-offline-auth-seconds", "1"], "max_offline_auth_seconds"),
@@ -190,7 +192,8 @@ mod tests {
 
     #[test]
     fn the_printed_settings_hide_the_token() {
-        let text = config::print(&given(&[]).unwrap()).unwrap();
+        let text = config::print(&given(&["--resp-listen", "127.0.0.1:7411"]).unwrap()).unwrap();
+        assert!(text.contains("resp_listen = \"127.0.0.1:7411\""), "{text}");
         assert!(text.contains("region = \"eu\"") && text.contains("region_token = \"***\""), "{text}");
     }
 }

@@ -61,6 +61,9 @@ pub struct Identity {
     pub version: String,
     /// Where callers reach it.
     pub url: Option<String>,
+    /// Where its embedded store lies: another place than the store recorded means that it may be a copy.
+    /// Empty where several agents share a server.
+    pub place: String,
 }
 
 /// What the agent knows, as of its last look at the store.
@@ -88,7 +91,7 @@ impl View {
     /// The namespace, if this region may issue in it.
     ///
     /// # Errors
-    /// `unknown_namespace`, `not_home`, `epoch_fenced`, or `upstream_unavailable` before the first answer.
+    /// `unknown_namespace`, `frozen`, `not_home`, `epoch_fenced`, or `upstream_unavailable` before the first answer.
     pub fn issuable(&self, region: &Name, namespace: &Name) -> Result<&NamespaceEntry, AgentError> {
         let Some(standing) = self.standing else {
             return Err(problem(Code::UpstreamUnavailable, "this region has not heard from its authority yet"));
@@ -104,6 +107,10 @@ impl View {
         let known = self.roster.namespace(namespace).filter(|n| !n.deleted);
         let entry =
             known.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
+        if entry.frozen {
+            let text = format!("namespace {namespace} is frozen: nothing is given out until it is thawed");
+            return Err(problem(Code::Frozen, text));
+        }
         if !entry.is_home(region) {
             let text = format!("the home of namespace {namespace} does not include region {region}");
             return Err(problem(Code::NotHome, text));
@@ -144,6 +151,10 @@ pub struct Health {
     pub answered_at_ms: Option<u64>,
     /// Why the last message failed.
     pub uplink_error: Option<String>,
+    /// Whether the last message failed because nobody answered at all.
+    pub out_of_reach: bool,
+    /// Whether the store lies elsewhere than where it was last the only one: see `may_carve`.
+    pub may_be_copy: bool,
     /// Whether the authority gives nothing out.
     pub quarantined: bool,
     /// This agent's clock minus the authority's.
@@ -313,15 +324,41 @@ impl Context {
             let mut health = self.health_mut();
             health.answered_at_ms = health.answered_at_ms.max(Some(standing.answered_at_ms));
         }
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&view);
-        Ok(view)
+        let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        // Looks overtake one another: what was seen once stays seen.
+        if view.roster_version >= shown.roster_version {
+            *shown = view;
+        }
+        Ok(Arc::clone(&shown))
     }
 
-    /// Whether the store may be carved.
+    /// Whether the store may be carved: it is current, and the authority was asked since this start. Of two copies
+    /// of one store, witness and all, the one that speaks last is told so before it carves; and while the authority can
+    /// be reached, one that may be a copy carves nothing before its next epoch.
     ///
     /// # Errors
     /// `store_unproven`, or `copy_found` once another copy of this store was found.
     pub fn may_carve(&self) -> Result<(), AgentError> {
+        self.is_current()?;
+        let health = self.health_mut();
+        if health.uplink == UplinkState::Never && health.uplink_error.is_none() {
+            let text = "the authority is asked first whether another copy of this store is alive; try again";
+            return Err(problem(Code::StoreUnproven, text));
+        }
+        // An authority that answers, be it with a refusal, will say so once it can; one that is out of reach may
+        // never, and a region that was moved goes on without it.
+        if health.may_be_copy && !health.out_of_reach {
+            let text = "this store was opened in another place and may be a copy; the authority has to confirm it";
+            return Err(problem(Code::StoreUnproven, text));
+        }
+        Ok(())
+    }
+
+    /// Whether the store is as new as anybody knows.
+    ///
+    /// # Errors
+    /// As for `may_carve`.
+    pub fn is_current(&self) -> Result<(), AgentError> {
         self.alive()?;
         if self.view().standing.is_some_and(|s| s.superseded) {
             return Err(problem(

@@ -117,6 +117,18 @@ impl AgentError {
     }
 }
 
+/// What the caller of a door is told; logged here where the fault is ours or the store's.
+#[must_use]
+pub fn told(error: &AgentError) -> Problem {
+    let problem = error.to_problem();
+    if problem.code == Code::Internal {
+        tracing::error!(%error, "refused");
+    } else if !matches!(error, AgentError::Problem(_) | AgentError::RegionDry(_)) {
+        tracing::warn!(code = problem.code.as_str(), %error, "refused");
+    }
+    problem
+}
+
 /// A decided refusal.
 #[must_use]
 pub fn problem(code: Code, detail: impl Into<String>) -> AgentError {

@@ -20,6 +20,40 @@ use crate::context::View;
 use crate::error::{AgentError, problem};
 use crate::issuer::{Entry, Outlook};
 use crate::metrics as meter;
+use crate::sizing;
+
+/// How long a caller waits for a refill where it does not say otherwise.
+pub const DEFAULT_WAIT: Duration = Duration::from_millis(250);
+/// Stretches that are too short, and are passed over for one run; each is a gap.
+const MAX_PASSED_OVER: u32 = 4;
+
+/// Ordinals that were taken, and the view of after that. A view from before may not know the definition that they
+/// were granted under, and would give them values that others have: a segment is carved only under the roster that
+/// the store has, so whatever is in memory is known to every view that is looked at later.
+pub struct Taken {
+    /// The ordinals.
+    pub ranges: Vec<Range>,
+    view: Arc<View>,
+    namespace: Name,
+}
+
+impl Taken {
+    /// The namespace, with every version of its definition.
+    ///
+    /// # Errors
+    /// `internal` where it is gone, which no namespace ever is.
+    pub fn settings(&self) -> Result<&NamespaceEntry, AgentError> {
+        self.view.roster.namespace(&self.namespace).ok_or_else(internal)
+    }
+
+    /// The value of one of the ordinals.
+    ///
+    /// # Errors
+    /// `internal` where it has none: it was never granted then.
+    pub fn value(&self, ordinal: u64) -> Result<i64, AgentError> {
+        self.settings()?.definition.value_at(ordinal).ok_or_else(internal)
+    }
+}
 
 /// The agent as its doors see it.
 #[derive(Clone)]
@@ -88,28 +122,123 @@ impl Front {
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
         if let Some(ordinal) = entry.one() {
             self.agent.issuer.note(&entry, settings, 1);
-            return value(settings, ordinal);
+            return self.taken(namespace, vec![])?.value(ordinal);
         }
         let ranges = self.wait_for(&entry, settings, 1, wait).await?;
         let ordinal = ranges.first().map(Range::lo).ok_or_else(internal)?;
-        value(settings, ordinal)
+        self.taken(namespace, ranges)?.value(ordinal)
+    }
+
+    /// What was just taken of a namespace, with what maps it to values; to be asked for after the taking.
+    ///
+    /// # Errors
+    /// `internal` where there is no such namespace: nothing can have been taken of it.
+    pub fn taken(&self, namespace: &Name, ranges: Vec<Range>) -> Result<Taken, AgentError> {
+        let view = self.agent.ctx.view();
+        let known = view.roster.namespace(namespace).is_some();
+        if known { Ok(Taken { ranges, view, namespace: namespace.clone() }) } else { Err(internal()) }
     }
 
     /// `count` ordinals, in one or several stretches, each within one version of the definition.
     ///
     /// # Errors
     /// Whatever keeps this region from giving them out within `wait`.
-    pub async fn many<'v>(
+    pub async fn many(
         &self,
-        view: &'v View,
+        view: &View,
         service: &Service,
         namespace: &Name,
         count: u64,
         wait: Duration,
-    ) -> Result<(Vec<Range>, &'v NamespaceEntry), AgentError> {
+    ) -> Result<Taken, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
-        Ok((self.wait_for(&entry, settings, count, wait).await?, settings))
+        let ranges = self.wait_for(&entry, settings, count, wait).await?;
+        self.taken(namespace, ranges)
+    }
+
+    /// `count` values that follow one another in steps of 1, out of one segment; the last of them. What is too
+    /// short is passed over: a gap, as the cursor only goes forward.
+    ///
+    /// # Errors
+    /// As [`Self::many`]; `invalid_request` where values do not rise by 1, `payload_too_large` where no segment
+    /// has so many.
+    pub async fn run(
+        &self,
+        view: &View,
+        service: &Service,
+        namespace: &Name,
+        count: u64,
+        wait: Duration,
+    ) -> Result<i64, AgentError> {
+        let settings = self.admitted(view, service, namespace)?;
+        let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
+        let space = view.space_left(namespace, settings).saturating_add(self.agent.pool.left(namespace));
+        let most = sizing::largest_segment(settings, space);
+        let mut burned = 0;
+        let result = self.run_of(&entry, settings, count, most, wait, &mut burned).await;
+        if burned > 0 {
+            meter::burned(&self.agent.ctx.me.region, namespace, burned);
+        }
+        result
+    }
+
+    async fn run_of(
+        &self,
+        entry: &Entry,
+        settings: &NamespaceEntry,
+        count: u64,
+        most: u64,
+        wait: Duration,
+        burned: &mut u64,
+    ) -> Result<i64, AgentError> {
+        let issuer = &self.agent.issuer;
+        let deadline = sleep(wait);
+        tokio::pin!(deadline);
+        let mut passed_over = 0;
+        loop {
+            let changed = entry.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let left = entry.left();
+            by_ones(settings, (left.active > 0).then_some(left.next))?;
+            let outlook = self.may_take(entry, count);
+            let fits = left.active >= count || left.standby >= count;
+            if !fits {
+                if entry.is_closed() {
+                    return Err(problem(Code::SegmentDry, "the region's epoch has just risen; ask again"));
+                }
+                if let Outlook::Refused(error) = outlook.unwrap_or_else(|| issuer.outlook(entry)) {
+                    let _missing = issuer.miss(entry, settings, count);
+                    return Err(error);
+                }
+                if count > most {
+                    let text = format!("no segment of {} has more than {most} ids; ask for fewer", entry.namespace);
+                    return Err(problem(Code::PayloadTooLarge, text));
+                }
+            }
+            // A standby that is too short stands in the way of one that is not.
+            if fits || left.standby > 0 {
+                let taken = entry.run(count);
+                issuer.note(entry, settings, taken.map_or(0, |range| range.len()));
+                if let Some(range) = taken {
+                    let taken = self.taken(&entry.namespace, vec![range])?;
+                    if range.len() == count && is_by_ones(taken.settings()?, range) {
+                        return taken.value(range.hi() - 1);
+                    }
+                    *burned += range.len();
+                }
+                passed_over += 1;
+                if passed_over <= MAX_PASSED_OVER {
+                    continue;
+                }
+                return Err(problem(Code::SegmentDry, "no segment that came was long enough; ask for fewer at once"));
+            }
+            let _missing = issuer.miss(entry, settings, count);
+            if !came_first(changed, deadline.as_mut()).await {
+                return Err(problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again"));
+            }
+        }
     }
 
     async fn wait_for(
@@ -177,21 +306,33 @@ fn internal() -> AgentError {
     problem(Code::Internal, "a segment without a value; this is a fault of ours")
 }
 
-/// The value of an ordinal.
-///
-/// # Errors
-/// `internal` where it has none: it was never granted then.
-pub fn value(settings: &NamespaceEntry, ordinal: u64) -> Result<i64, AgentError> {
-    settings.definition.value_at(ordinal).ok_or_else(internal)
+/// Whether these ordinals have values that rise by 1.
+fn is_by_ones(settings: &NamespaceEntry, range: Range) -> bool {
+    let definition = &settings.definition;
+    definition.clip(range) == range && definition.version_of(range.lo()).sequence().increment() == 1
+}
+
+/// Refuses a run before anything is taken for it: from `next` on, or from what is granted next.
+fn by_ones(settings: &NamespaceEntry, next: Option<u64>) -> Result<(), AgentError> {
+    let definition = &settings.definition;
+    let version = next.map_or_else(|| definition.current(), |next| definition.version_of(next));
+    match version.sequence().increment() {
+        1 => Ok(()),
+        step => {
+            let text = format!("values here go in steps of {step}, and a run must rise by 1; take them one by one");
+            Err(problem(Code::InvalidRequest, text))
+        }
+    }
 }
 
 /// The stretches of values that ranges of ordinals stand for.
 ///
 /// # Errors
 /// `internal` where one has none.
-pub fn value_ranges(settings: &NamespaceEntry, ranges: &[Range]) -> Result<Vec<ValueRange>, AgentError> {
-    let mut all = Vec::with_capacity(ranges.len());
-    for range in ranges {
+pub fn value_ranges(taken: &Taken) -> Result<Vec<ValueRange>, AgentError> {
+    let settings = taken.settings()?;
+    let mut all = Vec::with_capacity(taken.ranges.len());
+    for range in &taken.ranges {
         let mut rest = Some(*range);
         while let Some(range) = rest {
             let part = settings.definition.clip(range);

@@ -17,6 +17,7 @@
 //! | [`auth`] | callers and their limits, by the roster that the region keeps |
 //! | [`front`] | what every protocol's door calls |
 //! | `http` | the HTTP door |
+//! | `resp` | the Redis door |
 //! | [`sizing`] | how much to ask for |
 //! | [`sql`] | the region's tables, and all SQL over them |
 //! | [`loops`] | timers and tasks |
@@ -36,6 +37,7 @@ pub mod link;
 pub mod loops;
 pub mod metrics;
 pub mod regional;
+mod resp;
 pub mod sizing;
 pub mod sql;
 pub mod uplink;
@@ -48,9 +50,9 @@ use cadastre_ledger::continuity::Parts;
 use cadastre_ledger::witness::setting;
 use cadastre_runtime::clock::SystemClock;
 use cadastre_runtime::data_dir::DataDir;
-use cadastre_runtime::db;
+use cadastre_runtime::db::{self, EngineKind};
 use cadastre_runtime::entropy::SystemEntropy;
-use cadastre_runtime::http::{Shutdown, serve};
+use cadastre_runtime::http::{Lane, Shutdown, serve};
 use cadastre_runtime::telemetry::Metrics;
 use cadastre_runtime::token::Secret;
 use tokio::net::TcpListener;
@@ -70,10 +72,12 @@ pub type StartError = Box<dyn std::error::Error + Send + Sync>;
 /// A running agent.
 pub struct RunningAgent {
     address: SocketAddr,
+    resp: Option<SocketAddr>,
     agent: Arc<Agent>,
     shutdown: Shutdown,
     server: JoinHandle<std::io::Result<()>>,
-    loops: [JoinHandle<()>; 3],
+    resp_server: Option<JoinHandle<()>>,
+    loops: [JoinHandle<()>; 4],
     _data: DataDir,
 }
 
@@ -82,6 +86,12 @@ impl RunningAgent {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Where it speaks the Redis protocol.
+    #[must_use]
+    pub fn resp(&self) -> Option<SocketAddr> {
+        self.resp
     }
 
     /// The agent.
@@ -117,6 +127,9 @@ impl RunningAgent {
 
     async fn finish(self) -> Result<(), StartError> {
         let served = self.server.await;
+        if let Some(server) = self.resp_server {
+            server.await?;
+        }
         for work in self.loops {
             // A message that is under way is not waited for: its answer would not be used.
             work.abort();
@@ -145,6 +158,11 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let listen = config.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7410)));
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("listen: {listen}: {e}"))?;
     let address = listener.local_addr()?;
+    let resp_listener = match config.resp_listen {
+        Some(listen) => Some(TcpListener::bind(listen).await.map_err(|e| format!("resp_listen: {listen}: {e}"))?),
+        None => None,
+    };
+    let resp = resp_listener.as_ref().map(TcpListener::local_addr).transpose()?;
     let times = Times {
         heartbeat_ms: u64::from(config.heartbeat_seconds()) * 1_000,
         offline_auth_ms: config.max_offline_auth_seconds.unwrap_or(7 * 86_400).saturating_mul(1_000),
@@ -153,18 +171,34 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let url = config.advertise_url.clone().unwrap_or_else(|| format!("http://{address}"));
     let token = config.region_token.clone().unwrap_or_else(|| Secret::new(""));
     let uplink = HttpUplink::new(config.addresses(), token, Duration::from_millis(times.deadline_ms))?;
-    let agent = Arc::new(Agent::open(parts, Setup { region, url: Some(url), times }, Arc::new(uplink)).await?);
-    // The session is registered before anything is given out, where the authority can be reached: of two copies
-    // of one store, witness and all, the second is found out before it repeats what the first one gave.
+    let setup = Setup { region, url: Some(url), times, place: place(&parts.db).await? };
+    let agent = Arc::new(Agent::open(parts, setup, Arc::new(uplink)).await?);
+    // Nothing is carved before the authority was asked: the first callers need not hear of that.
     agent.link.run_once().await;
+    let samples = tokio::spawn(loops::samples(recorder.clone(), shutdown.clone()));
     let app = http::App::new(Arc::clone(&agent), recorder, config.telemetry.metrics_token.clone());
-    let router = http::router(app, &shutdown);
-    let server = tokio::spawn(serve(listener, router, shutdown.clone(), STOP_WITHIN));
+    let service = Lane::new(app.clone(), http::router(app, &shutdown), &shutdown);
+    let server = tokio::spawn(serve(listener, service, shutdown.clone(), STOP_WITHIN));
+    let resp_server = resp_listener
+        .map(|listener| resp::start(listener, Arc::clone(&agent), shutdown.clone(), STOP_WITHIN))
+        .transpose()?;
     let loops = [
         tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::housekeeping(Arc::clone(&agent), shutdown.clone())),
+        samples,
     ];
-    tracing::info!(%address, region = %agent.ctx.me.region, "the agent serves");
-    Ok(RunningAgent { address, agent, shutdown, server, loops, _data: data })
+    let redis = resp.map_or_else(|| "off".to_owned(), |address| address.to_string());
+    tracing::info!(%address, redis, region = %agent.ctx.me.region, "the agent serves");
+    Ok(RunningAgent { address, resp, agent, shutdown, server, resp_server, loops, _data: data })
+}
+
+/// Where an embedded store lies: its file, and this start of the machine. A copied folder is another file; a copied
+/// disk has the same file numbers, and is another machine's, or of another start of this one.
+async fn place(db: &db::Db) -> Result<String, StartError> {
+    if db.kind() != EngineKind::Sqlite {
+        return Ok(String::new());
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Ok(format!("{} {}", db.identity().await?.system, boot.trim()))
 }

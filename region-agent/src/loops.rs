@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_runtime::http::Shutdown;
+use cadastre_runtime::telemetry::Metrics;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -16,6 +17,8 @@ const MAX_REFILLS: usize = 32;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What nobody waits for is looked after this often.
 const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
+/// A hundred thousand samples a second are some megabytes until then.
+const DRAIN_EVERY: Duration = Duration::from_secs(1);
 /// Wishes for grants within this time go into one message.
 const GATHER: Duration = Duration::from_millis(5);
 /// That time doubles at most this often: to 1.3 seconds.
@@ -59,6 +62,16 @@ pub async fn refills(agent: Arc<Agent>, shutdown: Shutdown) {
             () = shutdown.wait() => return,
             () = agent.ctx.refill_wake.notified() => {}
             () = sleep(next.clamp(Duration::from_millis(1), LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Drains the histograms' samples: a scrape would, but nobody may ever come.
+pub async fn samples(metrics: Metrics, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = sleep(DRAIN_EVERY) => metrics.upkeep(),
         }
     }
 }

@@ -95,6 +95,26 @@ pub const METRICS: &[MetricDef] = &[
         Unit::Count,
         "Messages to the authority that were not answered or were refused, by code.",
     ),
+    def("cadastre_redis_connections", Gauge, Unit::Count, "Open connections of the Redis protocol."),
+    def(
+        "cadastre_redis_connections_refused_total",
+        Counter,
+        Unit::Count,
+        "Connections of the Redis protocol that were closed at once, because too many were open.",
+    ),
+    def("cadastre_redis_commands_total", Counter, Unit::Count, "Commands of the Redis protocol, of every kind."),
+    def(
+        "cadastre_redis_faults_total",
+        Counter,
+        Unit::Count,
+        "Connections of the Redis protocol that were closed because what came was no command.",
+    ),
+    def(
+        "cadastre_redis_batch_seconds",
+        Histogram,
+        Unit::Seconds,
+        "Duration of a batch of pipelined commands with requests for ids, waiting for a refill included.",
+    ),
 ];
 
 fn label(name: &Name) -> Cow<'static, str> {
@@ -107,11 +127,60 @@ pub fn issued(region: &Name, namespace: &Name, n: u64) {
         .increment(n);
 }
 
-/// A request for ids was answered or refused.
-pub fn asked(region: &Name, seconds: f64, refused: Option<Code>) {
-    metrics::histogram!("cadastre_ids_request_seconds", "region" => label(region)).record(seconds);
-    if let Some(code) = refused {
-        metrics::counter!("cadastre_ids_errors_total", "region" => label(region), "code" => code.as_str()).increment(1);
+/// Requests for ids: looked up once, as each of them is noted.
+pub struct Asked {
+    region: Name,
+    seconds: metrics::Histogram,
+}
+
+impl Asked {
+    /// Those of a region. To be made once metrics are set up.
+    #[must_use]
+    pub fn new(region: &Name) -> Self {
+        let seconds = metrics::histogram!("cadastre_ids_request_seconds", "region" => label(region));
+        Self { region: region.clone(), seconds }
+    }
+
+    /// One was answered or refused.
+    pub fn note(&self, seconds: f64, code: Option<Code>) {
+        self.seconds.record(seconds);
+        if let Some(code) = code {
+            refused(&self.region, code);
+        }
+    }
+}
+
+/// A request for ids was refused.
+pub fn refused(region: &Name, code: Code) {
+    metrics::counter!("cadastre_ids_errors_total", "region" => label(region), "code" => code.as_str()).increment(1);
+}
+
+/// The handles of the Redis door, fetched once: what is counted there is counted a million times a second.
+pub struct Redis {
+    /// Open connections.
+    pub connections: metrics::Gauge,
+    /// Connections above the limit.
+    pub crowded: metrics::Counter,
+    /// Commands.
+    pub commands: metrics::Counter,
+    /// Bytes that were no command.
+    pub faults: metrics::Counter,
+    /// Batches with requests for ids.
+    pub seconds: metrics::Histogram,
+}
+
+impl Redis {
+    /// The handles of a region's agent.
+    #[must_use]
+    pub fn new(region: &Name) -> Self {
+        let r = label(region);
+        Self {
+            connections: metrics::gauge!("cadastre_redis_connections", "region" => r.clone()),
+            crowded: metrics::counter!("cadastre_redis_connections_refused_total", "region" => r.clone()),
+            commands: metrics::counter!("cadastre_redis_commands_total", "region" => r.clone()),
+            faults: metrics::counter!("cadastre_redis_faults_total", "region" => r.clone()),
+            seconds: metrics::histogram!("cadastre_redis_batch_seconds", "region" => r),
+        }
     }
 }
 

@@ -16,6 +16,10 @@ const MAX_SURGE: u32 = 100;
 const GRANT_SHARE: u32 = 10;
 /// A segment, likewise.
 const SEGMENT_SHARE: u32 = 1;
+/// A region keeps at most one part in so many of what is left of a space in stock.
+const SPACE_HELD: u64 = 10;
+/// So much it may keep of any space: ten of the longest lists.
+const SMALL_HELD: u64 = 100_000;
 
 /// The policy for segments; `None` where the core refuses the settings, and then the least is asked for.
 #[must_use]
@@ -71,28 +75,43 @@ pub fn segment_threshold(entry: &NamespaceEntry, size_of_current: u64, rate: f64
     segments(&entry.policy).map_or(1, |p| p.threshold(size_of_current, rate))
 }
 
+/// The most that a region holds unissued, where `space` ordinals are granted to nobody: what the policy says, and
+/// a tenth of the space. Otherwise a burst of seconds makes a region take one hundredth after the other of a
+/// small space for an outage that it will never need to survive, and the others find nothing.
+fn most_held(policy: &Policy, space: u64) -> u64 {
+    policy.region_max_held.min((space / SPACE_HELD).max(SMALL_HELD))
+}
+
 /// Below this the region asks for a grant: what the outage that is to be survived takes at the peak, and
 /// never less than one grant ahead; at most half of what it may hold.
 #[must_use]
-pub fn grant_floor(entry: &NamespaceEntry, pool: &Pool, peak: f64) -> u64 {
+pub fn grant_floor(entry: &NamespaceEntry, pool: &Pool, peak: f64, space: u64) -> u64 {
     let policy = &entry.policy;
     let threshold = grants(policy).map_or(0, |p| p.threshold(pool.last_grant, peak));
     let headroom = plan::headroom_needed(peak, policy.surge_factor, u64::from(policy.grant_target_seconds) * 1_000);
     let floor = headroom.max(threshold).max(policy.grant_size);
-    floor.min(policy.region_max_held / 2).min(policy.grant_max).max(1)
+    floor.min(most_held(policy, space) / 2).min(policy.grant_max).max(1)
 }
 
 /// How much to ask for, where the region holds `held` (its instances' included) and callers wait for
-/// `waited_for`; `None` where it holds enough or all that it may.
+/// `waited_for`; `None` where it holds enough (and nobody needs what lies above it), or all that it may.
 #[must_use]
-pub fn grant_want(entry: &NamespaceEntry, pool: &Pool, held: u64, waited_for: u64, peak: f64) -> Option<u64> {
-    if pool.totals.left >= grant_floor(entry, pool, peak).max(waited_for) {
+pub fn grant_want(
+    entry: &NamespaceEntry,
+    pool: &Pool,
+    held: u64,
+    waited_for: u64,
+    peak: f64,
+    space: u64,
+) -> Option<u64> {
+    if pool.wanted_above == 0 && pool.totals.left >= grant_floor(entry, pool, peak, space).max(waited_for) {
         return None;
     }
-    let room = entry.policy.region_max_held.saturating_sub(held);
+    let needed = waited_for.max(pool.wanted_above).min(entry.policy.region_max_held);
+    let room = most_held(&entry.policy, space).max(needed).saturating_sub(held);
     let by_rate = grants(&entry.policy).filter(|_| pool.last_grant > 0);
     let size = by_rate.map_or(entry.policy.grant_size, |p| p.next_size(peak));
-    let size = size.max(waited_for).min(entry.policy.grant_max);
+    let size = size.max(waited_for).max(pool.wanted_above).min(entry.policy.grant_max);
     (room > 0).then(|| size.min(room))
 }
 
@@ -101,6 +120,9 @@ mod tests {
     use super::*;
     use crate::sql::Totals;
     use cadastre_core::sequence::Sequence;
+
+    /// What is left of a wide space.
+    const ROOMY: u64 = u64::MAX >> 1;
 
     fn entry(policy: Policy) -> NamespaceEntry {
         NamespaceEntry::new(Sequence::default(), policy)
@@ -119,19 +141,27 @@ mod tests {
     #[test]
     fn one_grant_is_kept_ahead_and_a_full_region_asks_for_nothing() {
         let e = entry(Policy::default());
-        assert_eq!(grant_want(&e, &pool(0, 0), 0, 0, 0.0), Some(1_000_000));
-        assert_eq!(grant_want(&e, &pool(1_000_000, 1_000_000), 1_000_000, 0, 0.0), None);
-        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 0.0), Some(1_000_000));
+        assert_eq!(grant_want(&e, &pool(0, 0), 0, 0, 0.0, ROOMY), Some(1_000_000));
+        assert_eq!(grant_want(&e, &pool(1_000_000, 1_000_000), 1_000_000, 0, 0.0, ROOMY), None);
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 0.0, ROOMY), Some(1_000_000));
         // A day at a peak of 1,000 a second, twice over.
-        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 1_000.0), Some(172_800_000));
+        assert_eq!(grant_want(&e, &pool(999_000, 1_000_000), 999_000, 0, 1_000.0, ROOMY), Some(172_800_000));
     }
 
     #[test]
     fn what_may_be_held_is_never_asked_beyond() {
         let e = entry(Policy { grant_size: 1_000, region_max_held: 1_500, ..Policy::default() });
-        assert_eq!(grant_want(&e, &pool(700, 1_000), 1_000, 0, 0.0), Some(500));
-        assert_eq!(grant_want(&e, &pool(800, 1_000), 1_000, 0, 0.0), None);
-        assert_eq!(grant_want(&e, &pool(0, 1_000), 1_500, 0, 0.0), None);
+        assert_eq!(grant_want(&e, &pool(700, 1_000), 1_000, 0, 0.0, ROOMY), Some(500));
+        assert_eq!(grant_want(&e, &pool(800, 1_000), 1_000, 0, 0.0, ROOMY), None);
+        assert_eq!(grant_want(&e, &pool(0, 1_000), 1_500, 0, 0.0, ROOMY), None);
+    }
+
+    #[test]
+    fn what_is_wanted_above_all_that_is_left_is_asked_for_though_enough_is_left() {
+        let e = entry(Policy { grant_size: 1_000, region_max_held: 2_500, ..Policy::default() });
+        let pool = Pool { wanted_above: 70, ..pool(1_000, 1_000) };
+        assert_eq!(grant_want(&e, &pool, 1_000, 0, 0.0, ROOMY), Some(1_000));
+        assert_eq!(grant_want(&e, &pool, 2_500, 0, 0.0, ROOMY), None, "never beyond what may be held");
     }
 
     #[test]
@@ -140,5 +170,18 @@ mod tests {
         assert_eq!(next_segment(&e, None, 1e9, 0, 10_000), 10);
         assert_eq!(next_segment(&e, None, 0.0, 0, 0), 1);
         assert_eq!(largest_segment(&e, u64::MAX >> 1), 1_000_000);
+    }
+
+    #[test]
+    fn a_burst_does_not_take_a_small_space() {
+        let e = entry(Policy::default());
+        let (space, peak) = (1 << 31, 140_000.0);
+        let a_tenth = 214_748_364;
+        assert_eq!(grant_want(&e, &pool(a_tenth / 2, 20_000_000), a_tenth / 2, 0, peak, space), None);
+        assert!(grant_want(&e, &pool(a_tenth / 2 - 1, 20_000_000), a_tenth / 2, 0, peak, space).is_some());
+        assert!(grant_want(&e, &pool(0, 20_000_000), a_tenth, 0, peak, space).is_none());
+        // Callers who wait are served all the same, to the last number.
+        assert_eq!(grant_want(&e, &pool(0, 20), 100_000, 300_000, 0.0, 500_000), Some(200_000));
+        assert_eq!(grant_want(&e, &pool(0, 20), 0, 3, 0.0, 2), Some(100_000));
     }
 }

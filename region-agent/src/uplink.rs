@@ -25,9 +25,12 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Why there is no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UplinkError {
-    /// Nobody answered, or not with an answer. The message may have been acted upon all the same.
+    /// Nobody answered. The message may have been acted upon all the same.
     #[error("{0}")]
     Unreachable(String),
+    /// Somebody answered, and not with an answer that can be taken.
+    #[error("{0}")]
+    Garbled(String),
     /// The authority refused.
     #[error(transparent)]
     Refused(#[from] Problem),
@@ -39,6 +42,7 @@ impl UplinkError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",
+            Self::Garbled(_) => "garbled",
             Self::Refused(problem) => problem.code.as_str(),
         }
     }
@@ -95,17 +99,17 @@ impl HttpUplink {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > limit {
-                return Err(UplinkError::Unreachable(format!("{address}: the answer is longer than {limit} bytes")));
+                return Err(UplinkError::Garbled(format!("{address}: the answer is longer than {limit} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            let unreadable = |error| UplinkError::Unreachable(format!("{address}: not an answer: {error}"));
+            let unreadable = |error| UplinkError::Garbled(format!("{address}: not an answer: {error}"));
             return serde_json::from_slice(&body).map_err(unreadable);
         }
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(UplinkError::Refused(problem)),
-            Err(_) => Err(UplinkError::Unreachable(format!("{address}: HTTP {status}"))),
+            Err(_) => Err(UplinkError::Garbled(format!("{address}: HTTP {status}"))),
         }
     }
 }
@@ -114,7 +118,7 @@ impl HttpUplink {
 /// is not the primary, a proxy that nobody is there.
 fn next_may_do(error: &UplinkError) -> bool {
     match error {
-        UplinkError::Unreachable(_) => true,
+        UplinkError::Unreachable(_) | UplinkError::Garbled(_) => true,
         UplinkError::Refused(problem) => {
             matches!(problem.code, Code::UpstreamUnavailable | Code::ShuttingDown | Code::NotFound | Code::Internal)
         }

@@ -65,8 +65,10 @@ async fn a_healthy_link_passes_everything() {
         assert_eq!(ask_with(&client, &proxy, "/v1/grants").await, Some(number));
     }
     assert_eq!(arrived.lock().unwrap()[0], "POST /v1/grants {\"path\":\"/v1/grants\"}");
+    // An answer is counted as delivered after its last byte was written: the caller may be faster.
+    until(|| proxy.count("/v1/grants").delivered == 50).await;
     let count = proxy.count("/v1/grants");
-    assert_eq!((count.seen, count.forwarded, count.answered, count.delivered), (50, 50, 50, 50));
+    assert_eq!((count.seen, count.forwarded, count.answered), (50, 50, 50));
     let (status, _, _) = http::get_json(&format!("{}/healthz?a=b", proxy.url()), None).await;
     assert_eq!((status, proxy.count("/healthz").seen), (200, 1));
 }

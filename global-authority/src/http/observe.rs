@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cadastre_core::decimal::parse_unsigned;
+use cadastre_core::range::MAX_ORDINAL;
 use cadastre_protocol::admin::{GrantsPage, Headroom, Lift, Nothing, Quarantines, Verdict};
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::Origin;
@@ -41,7 +42,10 @@ pub async fn grants(
     let region = query.region.as_deref().map(name).transpose()?;
     let after = match query.after.as_deref().map(parse_unsigned) {
         None => None,
-        Some(Ok(after)) => Some(after),
+        Some(Ok(after)) if after <= MAX_ORDINAL => Some(after),
+        Some(Ok(_)) => {
+            return Err(HttpProblem::new(Code::InvalidRequest, format!("after: must be at most \"{MAX_ORDINAL}\"")));
+        }
         Some(Err(e)) => return Err(HttpProblem::new(Code::InvalidRequest, format!("after: {e}"))),
     };
     let page = app.authority().grants_page(&name(&query.namespace)?, region, after).await.map_err(refuse)?;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cadastre_core::continuity::{HolderStore, KeptSender, Sender as Place, holder_store, place};
+use cadastre_core::continuity::{HolderStore, KeptSender, Sender as Place, holder_store, place, still_kept};
 use cadastre_core::ids::{AllocationId, Epoch, Name, RequestNo, SessionNo};
 use cadastre_core::mark::{Mark, Scope, ScopeMark};
 use cadastre_core::registry::{RegionEvent, RegionState};
@@ -73,7 +73,13 @@ impl Authority {
             self.doubt(false, "a region promised a generation above ours", &message).await?;
         }
         if message.sender.epoch.is_some_and(|epoch| epoch > region.epoch) {
+            // Another process of this authority may have raised it.
+            self.reload().await?;
+            region = self.bound(caller, &message).await?;
+        }
+        if message.sender.epoch.is_some_and(|epoch| epoch > region.epoch) {
             self.doubt(true, "a region holds an epoch above the one that is known", &message).await?;
+            region = self.learn_epoch(caller, &message, region).await?;
         }
         let Well { kept, confirmed, store, chain } = match self.hear(caller, &region, &message, true).await? {
             Heard::Well(well) => well,
@@ -93,6 +99,7 @@ impl Authority {
         if lost && message.sender.epoch.is_none_or(|epoch| epoch == region.epoch) {
             region =
                 self.region_event(caller, RegionEvent::WentBack, "its store went back in time", "authority").await?;
+            self.keep_anew(caller, &message).await?;
         }
         if let Some(testimony) = &message.testimony {
             self.testify(caller, &message, testimony).await?;
@@ -100,6 +107,19 @@ impl Authority {
         self.settle().await?;
         let grants = self.answer_wants(caller, &region, &message).await;
         self.compose(caller, &message, chain, kept, confirmed, grants).await
+    }
+
+    /// After the epoch rose: the store is judged from where it stands now, as all that it held before is burned.
+    async fn keep_anew(&self, region: &Name, message: &Message) -> Result<(), ServiceError> {
+        let (region, mark) = (region.clone(), message.words.store_mark);
+        let work = self.continuity.db().write("keep_anew", move |tx| {
+            let region = region.clone();
+            Box::pin(async move {
+                let Some(kept) = sql::kept(tx).await?.remove(&region) else { return Ok(()) };
+                Ok::<_, LedgerError>(sql::keep(tx, &region, &sql::Kept { mark, ..kept }).await?)
+            })
+        });
+        work.await.map_err(Into::into)
     }
 
     /// Version, region and cluster.
@@ -373,7 +393,9 @@ impl Hearing {
         let store = if sender.shared_store { HolderStore::Current } else { holder_store(before.as_ref(), &testified) };
         let said = if self.with_marks { roster_version(&self.message) } else { Default::default() };
         let roster = said.max(kept.map(|k| k.roster).unwrap_or_default());
-        let now = sql::Kept { store_id: sender.store_id, mark: testified, roster, heard_at_ms: self.now_ms };
+        let epoch_is_over = sender.epoch.is_some_and(|epoch| epoch < self.epoch);
+        let mark = still_kept(before, testified, self.message.words.proven, epoch_is_over);
+        let now = sql::Kept { store_id: sender.store_id, mark, roster, heard_at_ms: self.now_ms };
         sql::keep(tx, &self.region, &now).await?;
         let mut confirmed = Vec::new();
         for c in &self.message.words.confirms {

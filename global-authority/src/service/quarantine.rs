@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use cadastre_core::continuity::{self, Exit, Testimony, WitnessMode};
 use cadastre_core::ids::{Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
-use cadastre_core::roster::{Body, Kind, Roster};
+use cadastre_core::roster::{Body, Kind, RegionEntry, Roster};
 use cadastre_ledger::continuity::{How, lift};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql::{self as shared, ScopeRow};
@@ -30,6 +30,9 @@ const MAX_JUMP_PERCENT: u64 = 25;
 /// How far a stranger's generation may lie above ours and still be believed to be ours of a lost
 /// future; a stolen region token must not use the counter up.
 const MAX_GENERATIONS_AHEAD: u32 = 1 << 20;
+
+/// The same for an epoch above the one that is known.
+const MAX_EPOCHS_AHEAD: u64 = 1 << 20;
 
 /// Everything that decides whether a quarantine ends, in one snapshot.
 struct Evidence {
@@ -69,6 +72,29 @@ impl Authority {
             self.continuity.quarantine(true, &why, seen).await?;
         }
         Ok(())
+    }
+
+    /// Takes an epoch from the region that holds it. It was given out by a store that this one is a past of, maybe
+    /// inside a quarantine and past every witness: whatever ends the doubt has to end above it, or the region would
+    /// never again be answered in its epoch.
+    pub(super) async fn learn_epoch(
+        &self,
+        region: &Name,
+        message: &Message,
+        entry: RegionEntry,
+    ) -> Result<RegionEntry, ServiceError> {
+        let Some(epoch) = message.sender.epoch else { return Ok(entry) };
+        if epoch.0 > entry.epoch.0.saturating_add(MAX_EPOCHS_AHEAD) {
+            return Err(problem(Code::InvalidRequest, "sender.epoch is one that cannot be of this cluster"));
+        }
+        let name = region.clone();
+        let work = self.continuity.db().write("learn_epoch", move |tx| {
+            let name = name.clone();
+            Box::pin(async move { know_epoch(tx, &name, epoch).await })
+        });
+        work.await.map_err(ServiceError::from)?;
+        self.reload().await?;
+        Ok(self.known().roster.region(region).cloned().unwrap_or(entry))
     }
 
     /// Takes a complete testimony; it counts only for the generation that is asked for.

@@ -40,6 +40,9 @@ pub fn text(file: &DevFile, data: &Path, took_seconds: f64, fresh: bool) -> Stri
             "  curl -s {}/v1/ids -d '{{\"namespace\":\"orders\"}}' \\\n    -H 'Authorization: Bearer {}'",
             region.url, file.service_token
         ));
+        if let Some((host, port)) = region.resp.as_ref().and_then(|address| address.rsplit_once(':')) {
+            lines.push(format!("  redis-cli -h {host} -p {port} -a {} INCR orders", file.service_token));
+        }
     }
     lines.push(
         "\nA thousand, what is left, and the page (it asks for a token once; this is the operator's):".to_owned(),
@@ -72,7 +75,7 @@ mod tests {
         let region = |name: &str, port: u16| DevRegion {
             name: Name::new(name).unwrap(),
             url: format!("http://127.0.0.1:{port}"),
-            resp: None,
+            resp: Some(format!("127.0.0.1:{}", port + 1)),
             pg: None,
             region_token: "cad_reg_r".into(),
         };
@@ -83,6 +86,7 @@ mod tests {
         };
         let text = text(&file, Path::new("other"), 0.8, true);
         assert!(text.lines().count() < 24, "{text}");
+        assert!(text.contains("  redis-cli -h 127.0.0.1 -p 7411 -a cad_svc_s INCR orders\n"), "{text}");
         for part in ["Bearer cad_svc_s", "7410/v1/ids", "http://127.0.0.1:7400/ ", "headroom --data other", "cut us"] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

@@ -108,6 +108,7 @@ impl Cluster {
         config.store.data = Some(data);
         config.store.witness = Some(witness_file(&witness));
         config.http.listen = Some(listen);
+        config.resp_listen = Some(ports::resp(listen));
         config.authority_url = Some(uplink.url());
         config.region = Some(name.to_string());
         config.region_token = Some(Secret::new(token.clone()));
@@ -117,7 +118,7 @@ impl Cluster {
         self.file.regions.push(DevRegion {
             name: name.clone(),
             url: agent.url(),
-            resp: None,
+            resp: agent.resp().map(|address| address.to_string()),
             pg: None,
             region_token: token,
         });

@@ -11,6 +11,12 @@ pub const DEFAULT_BASE: u16 = 7400;
 /// From one daemon to the next: a region's further protocols lie between.
 const STEP: u16 = 10;
 
+/// Where an agent speaks the Redis protocol: the port after its HTTP's; port 0 is any free one.
+pub fn resp(agent: SocketAddr) -> SocketAddr {
+    let port = if agent.port() == 0 { 0 } else { agent.port().saturating_add(1) };
+    SocketAddr::new(agent.ip(), port)
+}
+
 /// The addresses of the authority and of `regions` agents; port 0 is any free one.
 ///
 /// # Errors
@@ -24,8 +30,9 @@ pub fn choose(base: u16, regions: usize) -> Result<Vec<SocketAddr>, CliError> {
             port.ok_or_else(|| CliError::usage(format!("--base-port {base}: no room for the regions above it")))?;
         addresses.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     }
-    let busy = |address: &&SocketAddr| address.port() != 0 && TcpListener::bind(address).is_err();
-    match addresses.iter().find(busy) {
+    let busy = |address: &SocketAddr| address.port() != 0 && TcpListener::bind(address).is_err();
+    let further = addresses.iter().skip(1).copied().map(resp);
+    match addresses.iter().copied().chain(further).find(busy) {
         None => Ok(addresses),
         Some(taken) => Err(CliError::failed(
             format!("{taken} cannot be listened on: another program has it, or it is not allowed"),
@@ -44,12 +51,18 @@ mod tests {
 
     #[test]
     fn a_busy_port_is_named_with_the_flag_to_use() {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = taken.local_addr().unwrap().port();
-        let Some(base) = port.checked_sub(20) else { return };
-        let error = choose(base, 2).unwrap_err().to_string();
-        assert!(error.contains("--base-port"), "{error}");
-        assert!(choose(0, 2).unwrap().iter().all(|address| address.port() == 0));
+        // The ports beside the taken one may be in use by others: then those are named, and another is tried.
+        let named = |below: u16| {
+            let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let port = taken.local_addr().unwrap().port();
+            let error = choose(port.checked_sub(below).unwrap(), 2).unwrap_err().to_string();
+            assert!(error.contains("--base-port"), "{error}");
+            error.contains(&format!(":{port} "))
+        };
+        assert!((0..100).any(|_| named(20)));
+        assert!((0..100).any(|_| named(STEP + 1)), "the port of the first region's Redis protocol");
+        assert_eq!(resp(SocketAddr::from(([127, 0, 0, 1], 7410))).port(), 7411);
+        assert!(choose(0, 2).unwrap().iter().all(|address| address.port() == 0 && resp(*address).port() == 0));
         assert_eq!(choose(65_530, 2).unwrap_err().code(), 2);
     }
 }

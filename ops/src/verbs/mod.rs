@@ -18,6 +18,7 @@ mod verify;
 
 use serde_json::Value;
 
+use crate::bench;
 use crate::cli::{Common, Verb};
 use crate::error::{CliError, Outcome};
 use crate::show;
@@ -45,6 +46,12 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Verify => verify::run(common).await,
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
+        Verb::Bench(args) => bench::run(common, args).await,
+        Verb::BenchPeer { address } => {
+            let failed = |e: std::io::Error| CliError::failed(e.to_string(), "name a free address");
+            bench::peers::bare_axum(address).await.map_err(failed)?;
+            Ok(Outcome::Done)
+        }
     }
 }
 

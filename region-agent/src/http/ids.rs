@@ -1,20 +1,19 @@
 //! `POST /v1/ids`.
 
-use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use cadastre_core::range::Range;
 use cadastre_core::roster::{MAX_LIST, MAX_RANGES};
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{IdsAnswer, IdsRequest, Shape};
 use cadastre_runtime::clock::Stopwatch;
-use cadastre_runtime::http::{HttpProblem, Json, bearer};
+use cadastre_runtime::http::{HttpProblem, Json, Short, bearer, json_body};
 
 use super::{Answer, App, refuse, wait};
 use crate::auth::Service;
 use crate::error::{AgentError, problem};
-use crate::front::{value, value_ranges};
-use crate::metrics as meter;
+use crate::front::value_ranges;
 
 /// The longest text of one id in a list, with quotes and comma.
 const ID_TEXT: usize = 23;
@@ -25,20 +24,30 @@ const ID_TEXT: usize = 23;
 /// the path of every id. A lost answer is a gap, and a retry gets other ids. What must happen once is your own
 /// row: insert it under your own key, and take ids for it as often as you need (see docs/examples).
 pub async fn ids(State(app): State<App>, request: Request) -> Response {
-    let watch = Stopwatch::start();
-    let result = answer(&app, request).await;
-    let code = result.as_ref().err().map(|p| p.0.code);
-    meter::asked(&app.agent().ctx.me.region, watch.seconds(), code);
-    result.unwrap_or_else(IntoResponse::into_response)
+    app.answer(request).await
+}
+
+impl Short for App {
+    const PATH: &'static str = "/v1/ids";
+
+    async fn answer(&self, request: Request) -> Response {
+        let watch = Stopwatch::start();
+        let result = answer(self, request).await;
+        self.asked().note(watch.seconds(), result.as_ref().err().map(|p| p.0.code));
+        result.unwrap_or_else(IntoResponse::into_response)
+    }
 }
 
 async fn answer(app: &App, request: Request) -> Answer<Response> {
     let view = app.agent().ctx.view();
-    let service = view.callers.service(bearer(request.headers())).map_err(refuse)?;
-    let headers: HeaderMap = request.headers().clone();
-    let Json(asked) = Json::<IdsRequest>::from_request(request, &()).await.map_err(with_bounds)?;
+    let (head, body) = request.into_parts();
+    view.callers.service(bearer(&head.headers)).map_err(refuse)?;
+    let asked: IdsRequest = json_body(body).await.map_err(with_bounds)?;
+    // A body may take long: what holds is what holds now.
+    let view = app.agent().ctx.view();
+    let service = view.callers.service(bearer(&head.headers)).map_err(refuse)?;
     service.admits(&asked.namespace).map_err(refuse)?;
-    let wait = wait(&headers).map_err(refuse)?;
+    let wait = wait(&head.headers).map_err(refuse)?;
     let count = count(&asked, service).map_err(refuse)?;
     let _place = service.enter().map_err(refuse)?;
     service.spend(count).map_err(refuse)?;
@@ -47,12 +56,12 @@ async fn answer(app: &App, request: Request) -> Answer<Response> {
         let id = front.one(&view, service, &asked.namespace, wait).await.map_err(refuse)?;
         return Ok(json(format!("{{\"id\":\"{id}\"}}")));
     }
-    let (ranges, settings) = front.many(&view, service, &asked.namespace, count, wait).await.map_err(refuse)?;
+    let taken = front.many(&view, service, &asked.namespace, count, wait).await.map_err(refuse)?;
     if asked.shape == Some(Shape::Ranges) {
-        let ranges = value_ranges(settings, &ranges).map_err(refuse)?;
+        let ranges = value_ranges(&taken).map_err(refuse)?;
         return Ok(Json(IdsAnswer { ranges: Some(ranges), ..IdsAnswer::default() }).into_response());
     }
-    Ok(json(list(&ranges, count, |ordinal| value(settings, ordinal)).map_err(refuse)?))
+    Ok(json(list(&taken.ranges, count, |ordinal| taken.value(ordinal)).map_err(refuse)?))
 }
 
 /// How many ids are asked for, if so many may be.

@@ -20,12 +20,13 @@ use cadastre_runtime::telemetry::Metrics;
 use cadastre_runtime::token::{Secret, constant_time_eq};
 
 use crate::agent::Agent;
-use crate::error::{AgentError, problem};
-use crate::front::Front;
+use crate::error::{AgentError, problem, told};
+use crate::front::{DEFAULT_WAIT, Front};
+use crate::metrics::Asked;
 
 /// Bounds how long a request waits for a refill.
 pub const TIMEOUT_HEADER: &str = "cadastre-timeout-ms";
-const DEFAULT_WAIT_MS: u64 = 250;
+const DEFAULT_WAIT_MS: u64 = DEFAULT_WAIT.as_millis() as u64;
 const MAX_WAIT_MS: u64 = 5_000;
 
 /// What handlers share.
@@ -34,28 +35,24 @@ pub struct App(Arc<Shared>);
 
 struct Shared {
     front: Front,
+    asked: Asked,
     metrics: Metrics,
     metrics_token: Option<Secret>,
 }
 
 type Answer<T> = Result<T, HttpProblem>;
 
-/// Every error of the agent becomes a problem here, and is logged here where it is ours.
+/// Every error of the agent becomes a problem here.
 fn refuse(error: AgentError) -> HttpProblem {
-    let problem = error.to_problem();
-    if problem.code == Code::Internal {
-        tracing::error!(%error, "refused");
-    } else if !matches!(error, AgentError::Problem(_) | AgentError::RegionDry(_)) {
-        tracing::warn!(code = problem.code.as_str(), %error, "refused");
-    }
-    HttpProblem(problem)
+    HttpProblem(told(&error))
 }
 
 impl App {
     /// An app of an agent.
     #[must_use]
     pub fn new(agent: Arc<Agent>, metrics: Metrics, metrics_token: Option<Secret>) -> Self {
-        Self(Arc::new(Shared { front: Front::new(agent), metrics, metrics_token }))
+        let asked = Asked::new(&agent.ctx.me.region);
+        Self(Arc::new(Shared { front: Front::new(agent), asked, metrics, metrics_token }))
     }
 
     fn front(&self) -> &Front {
@@ -64,6 +61,10 @@ impl App {
 
     fn agent(&self) -> &Arc<Agent> {
         self.0.front.agent()
+    }
+
+    fn asked(&self) -> &Asked {
+        &self.0.asked
     }
 
     fn may_scrape(&self, headers: &HeaderMap) -> Answer<()> {

@@ -3,6 +3,7 @@
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use cadastre_core::ids::{RowId, SegmentId};
+use cadastre_core::range::MAX_ORDINAL;
 use cadastre_ledger::sql as ledger;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{ReturnRequest, SegmentAnswer, SegmentRequest};
@@ -20,12 +21,15 @@ use crate::sql;
 /// after another; each presents the `chain` of the answer before it.
 pub async fn segment(State(app): State<App>, request: Request) -> Answer<(StatusCode, axum::Json<SegmentAnswer>)> {
     let ctx = &app.agent().ctx;
-    let view = ctx.view();
-    let service = view.callers.service(bearer(request.headers())).map_err(refuse)?;
+    let token = bearer(request.headers()).map(ToOwned::to_owned);
+    ctx.view().callers.service(token.as_deref()).map_err(refuse)?;
     let Json(asked) = Json::<SegmentRequest>::from_request(request, &()).await?;
+    // A body may take long: what holds is what holds now.
+    let view = ctx.view();
+    let service = view.callers.service(token.as_deref()).map_err(refuse)?;
     let settings = app.front().admitted(&view, service, &asked.namespace).map_err(refuse)?;
-    if asked.want == 0 {
-        return Err(HttpProblem::new(Code::InvalidRequest, "want: must be \"1\" or more"));
+    if asked.want == 0 || asked.want > MAX_ORDINAL {
+        return Err(HttpProblem::new(Code::InvalidRequest, format!("want: must be \"1\" to \"{MAX_ORDINAL}\"")));
     }
     let _place = service.enter().map_err(refuse)?;
     let pool = &app.agent().pool;
@@ -43,9 +47,13 @@ pub async fn segment(State(app): State<App>, request: Request) -> Answer<(Status
         next_chain: pool.fresh_chain(),
         retention_ms: ctx.times.retention_ms,
         most: sizing::largest_segment(settings, space),
+        // An end of a range: beyond the largest one nothing lies.
+        above: asked.above.unwrap_or(0).min(MAX_ORDINAL),
     };
     let carved = pool.carve(&order, Some(thick)).await.map_err(refuse)?;
     let Carved { segment, replayed, chain, .. } = carved;
+    let taken = app.front().taken(&segment.namespace, vec![segment.range]).map_err(refuse)?;
+    let settings = taken.settings().map_err(refuse)?;
     let values = settings.definition.first_last(segment.range);
     let (first, last) = values.ok_or_else(|| refuse(problem(Code::Internal, "a segment without values")))?;
     let answer = SegmentAnswer {

@@ -142,6 +142,12 @@ impl Entry {
         taken
     }
 
+    /// Up to `want` ordinals that follow one another in one segment; fewer at its end.
+    #[must_use]
+    pub fn run(&self, want: u64) -> Option<Range> {
+        self.cursor.next_n(want)
+    }
+
     /// What is left in memory.
     #[must_use]
     pub fn left(&self) -> Left {

@@ -9,7 +9,7 @@ use cadastre_core::ids::{AllocationId, Name};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::roster::Body;
 use cadastre_ledger::continuity::How;
-use cadastre_ledger::sql as ledger;
+use cadastre_ledger::sql::{self as ledger, Place};
 use cadastre_protocol::LINK_VERSION;
 use cadastre_protocol::link::{
     Confirm, FullTestimony, MARKS_PER_MESSAGE, MAX_WANTS, Message, Sender, Usage, Want, Words,
@@ -42,6 +42,9 @@ impl Link {
         let view = self.in_step(&rows).await?;
         let store_mark = self.passed(talk, rows.mark).await?;
         let testimony = self.testimony(talk, &mut rows).await?;
+        let place = rows.store.place(&self.ctx.me.place);
+        let may_be_copy = place == Place::Elsewhere || rows.standing.is_some_and(|standing| standing.superseded);
+        self.ctx.health_mut().may_be_copy = may_be_copy || place == Place::Unsure;
         let wants = self.wants(talk, &view, rows.pending).await?;
         let standing = self.ctx.continuity.standing();
         talk.number += 1;
@@ -68,7 +71,9 @@ impl Link {
                 marks: some_marks(&rows.seen, &mut talk.marks_turn),
                 store_mark,
                 proven: standing.how.is_open(),
-                store_went_back: standing.how == How::WentBack,
+                // Another may be alive, and both would carve the same grants: what was copied is burned here, and the
+                // region goes on under the next epoch. What the other one holds is its own; nobody else gets it.
+                store_went_back: standing.how == How::WentBack || may_be_copy,
                 confirms: rows.confirms,
             },
             usage,
@@ -162,7 +167,7 @@ impl Link {
     /// What is on its way, and what is low; all stored.
     async fn wants(&self, talk: &mut Talk, view: &View, mut pending: Vec<PendingRow>) -> Result<Vec<Want>, AgentError> {
         let Some(standing) = view.standing.filter(|s| s.state.gets_grants()) else { return Ok(vec![]) };
-        if self.ctx.may_carve().is_err() {
+        if self.ctx.is_current().is_err() {
             return Ok(vec![]);
         }
         let now = self.ctx.now();
@@ -212,7 +217,8 @@ impl Link {
             let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
             let peak = own.peak.max(own.rate) + pool.thick.rate_per_second(now_ms);
             let held = pool.totals.left.saturating_add(own.left);
-            if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for, peak) {
+            let space = view.space_left(name, entry);
+            if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for, peak, space) {
                 low.push((name.clone(), want, pool.totals.left));
             }
         }

@@ -10,8 +10,8 @@ use cadastre_core::continuity::{ScopeState, may_adopt};
 use cadastre_core::ids::{AllocationId, Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::range::Range;
-use cadastre_ledger::continuity::lift;
-use cadastre_ledger::sql as ledger;
+use cadastre_ledger::continuity::{contains_marks, lift};
+use cadastre_ledger::sql::{self as ledger, Place};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::link::{Answer, GrantAnswer, Granted};
 use cadastre_runtime::db::Tx;
@@ -37,6 +37,8 @@ pub(super) struct Hearing {
     pub known: Option<Mark>,
     /// The wall clock, milliseconds since the Unix epoch.
     pub now_ms: u64,
+    /// Where the store lies; recorded with the burn that makes it the only one again.
+    pub place: String,
     /// Fresh ids.
     pub entropy: Arc<dyn Entropy>,
 }
@@ -57,6 +59,8 @@ pub(super) struct Heard {
     pub ignored: Option<&'static str>,
     /// Whether that was because the authority has forgotten an epoch: it can be told so by testimony.
     pub forgetful: bool,
+    /// Whether the store is where it is known to be the only one.
+    pub at_home: bool,
     /// Whether roster, standing or marks have to be read again.
     pub changed: bool,
     /// Whether the roster is another one: what was refused may be granted now.
@@ -101,7 +105,7 @@ impl Hearing {
         let state = scope.view.state;
         if state != ScopeState::Back
             && let Some(kept) = answer.kept
-            && !ledger::has_row(tx, kept.row).await?
+            && contains_marks(tx, &[ScopeMark { scope: Scope::Region, mark: kept }]).await? != [true]
         {
             return Err(AgentError::WentBack("the authority holds a row of this store that the store lacks"));
         }
@@ -119,6 +123,12 @@ impl Hearing {
             heard.burned = sql::burn_below(tx, theirs).await?;
             heard.burned_below = Some(theirs);
         }
+        // Its session was taken, so no other copy spoke first; or nothing of what was copied is used any more.
+        let place = store.place(&self.place);
+        if rose || standing.is_none() || place == Place::Unsure {
+            ledger::set_place(tx, &self.place).await?;
+        }
+        heard.at_home = rose || standing.is_none() || place != Place::Elsewhere;
         let settled = match state {
             ScopeState::Open => false,
             // Nothing is left of what was in doubt, or there never was anything.
@@ -174,7 +184,7 @@ impl Hearing {
         heard.changed |= heard.roster_changed;
         let seen = ledger::seen_marks(tx).await?;
         for ScopeMark { scope, mark } in &self.answer.marks {
-            if seen.get(scope).is_none_or(|held| mark.is_above(held)) {
+            if seen.get(scope).is_none_or(|held| mark.is_above(held) || mark.bound > held.bound) {
                 ledger::keep_mark(tx, scope, mark).await?;
                 heard.changed = true;
             }

@@ -215,7 +215,7 @@ impl Link {
         let ours = answer.incarnation == self.ctx.me.incarnation && answer.number == message.sender.number;
         let in_time = now.mono_ms.saturating_sub(sent.mono_ms) <= self.ctx.times.deadline_ms;
         if !ours || !in_time {
-            let error = UplinkError::Unreachable("a late answer, or one to another message; dropped".into());
+            let error = UplinkError::Garbled("a late answer, or one to another message; dropped".into());
             self.unanswered(&error).await;
             return Err(AgentError::Store(error.to_string()));
         }
@@ -242,7 +242,7 @@ impl Link {
         talk.chain = Some(chain);
         if let Some(why) = heard.ignored {
             // Whoever says what is over is not the authority's word: it does not count as being heard either.
-            self.unanswered(&UplinkError::Unreachable(format!("an answer was not taken: {why}"))).await;
+            self.unanswered(&UplinkError::Garbled(format!("an answer was not taken: {why}"))).await;
             talk.testify = if heard.forgetful { testify_for } else { None };
             self.publish(talk, heard).await?;
             return Ok(talk.testify.is_some() && talk.testify != talk.testified);
@@ -270,6 +270,7 @@ impl Link {
             verified: continuity.standing().generation,
             known,
             now_ms: self.ctx.now().wall_ms,
+            place: self.ctx.me.place.clone(),
             entropy: Arc::clone(&self.ctx.entropy),
         };
         match self.hear_once(hearing.clone()).await {
@@ -293,6 +294,9 @@ impl Link {
     /// After the commit: shows everybody what is new. True where another round is wanted at once.
     async fn publish(&self, talk: &mut Talk, heard: Heard) -> Result<bool, AgentError> {
         let region = &self.ctx.me.region;
+        if heard.at_home {
+            self.ctx.health_mut().may_be_copy = false;
+        }
         if let Some(lifted) = &heard.lifted {
             let how = if heard.burned_below.is_some() { How::WentBack } else { How::Testified };
             tracing::info!(%region, generation = %lifted.mark.generation, "the store is confirmed");
@@ -368,6 +372,7 @@ impl Link {
             tracing::warn!(region = %self.ctx.me.region, quarantined, "the authority's quarantine");
         }
         health.uplink = UplinkState::Up;
+        health.out_of_reach = false;
         health.uplink_error = None;
         health.answered_mono_ms = Some(now.mono_ms);
         health.answered_at_ms = Some(now.wall_ms);
@@ -379,7 +384,7 @@ impl Link {
     async fn unanswered(&self, error: &UplinkError) {
         meter::unanswered(&self.ctx.me.region, error.code());
         let refused = match error {
-            UplinkError::Unreachable(_) => false,
+            UplinkError::Unreachable(_) | UplinkError::Garbled(_) => false,
             UplinkError::Refused(problem) => match problem.code {
                 Code::CopyFound => {
                     self.copy_found(problem).await;
@@ -396,9 +401,11 @@ impl Link {
             (false, UplinkState::Up | UplinkState::Down | UplinkState::Refused) => UplinkState::Down,
         };
         if health.uplink != state || health.uplink_error.is_none() {
-            tracing::warn!(region = %self.ctx.me.region, %error, refused, "the authority does not answer; issuing goes on from what is held");
+            let what = if refused { "the authority refuses this agent" } else { "the authority does not answer" };
+            tracing::warn!(region = %self.ctx.me.region, %error, "{what}; what may be issued comes from what is held");
         }
         health.uplink = state;
+        health.out_of_reach = matches!(error, UplinkError::Unreachable(_));
         health.uplink_error = Some(error.to_string());
     }
 

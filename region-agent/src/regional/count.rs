@@ -1,7 +1,7 @@
 //! Counting what is lost: gaps are legal, and are told apart from what was issued.
 //!
 //! Nothing of a segment is saved, so what a killed process had in memory is known as of its last heartbeat
-//! only. These numbers are for headroom and alerts; no rule rests on them.
+//! only, and what it carved since then is taken for unissued. These numbers are for headroom and alerts; no rule rests on them.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -51,6 +51,11 @@ impl Regional {
             let pool = pools.entry(namespace).or_default();
             pool.totals.burned = pool.totals.burned.saturating_add(n);
         }
+    }
+
+    /// A segment was carved: what was said of the namespace is no longer what the store has.
+    pub(super) fn say_again(&self, namespace: &Name) {
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
     }
 
     /// Notes what this process has unissued, by namespace, where that changed.

@@ -39,6 +39,9 @@ pub struct Pool {
     pub last_grant: u64,
     /// What thick clients took: their rate is known by their segments only.
     pub thick: RateWindow,
+    /// What a thick client wanted above everything that is left here: it goes on from another region's range. 0 once
+    /// a grant came: that lies above all that was ever granted.
+    pub wanted_above: u64,
 }
 
 /// A segment that may be handed out.
@@ -165,11 +168,11 @@ impl Regional {
                 Ok(true)
             }
             AgentError::EpochMoved => {
-                let before = self.ctx.view().epoch();
+                let before = self.ctx.view();
                 let view = self.ctx.reload().await?;
                 // Whoever holds cursors of the old epoch closes them at the next heartbeat at the latest.
                 self.ctx.link_wake.notify_one();
-                Ok(view.epoch() != before)
+                Ok((view.epoch(), view.roster_version) != (before.epoch(), before.roster_version))
             }
             AgentError::Db(cadastre_runtime::db::DbError::Conflict) => Ok(true),
             AgentError::Db(_)
@@ -193,7 +196,13 @@ impl Regional {
             });
             self.ctx.note_store(work.await)
         };
-        let Some(Outcome { segment, mark, replayed, left }) = unit? else {
+        if let (Err(AgentError::RegionDry(namespace)), Some(thick)) = (&unit, thick)
+            && thick.above > 0
+        {
+            self.pools().entry(namespace.clone()).or_default().wanted_above = order.want.min(thick.most);
+            self.ctx.link_wake.notify_one();
+        }
+        let Some(Outcome { segment, mark, replayed, left, chain }) = unit? else {
             let text = "the chain token is not the one that this incarnation was given: two copies of one process are \
                         alive. Stop them and start anew with a fresh incarnation";
             return Err(problem(Code::EpochFenced, text));
@@ -201,20 +210,16 @@ impl Regional {
         let gate = self.ctx.continuity.pass(&[(Scope::Region, mark)]).await;
         self.ctx.note_store(gate.map_err(AgentError::from))?;
         self.publish(order, &segment, left, replayed, thick.is_some());
-        let chain = thick.map(|t| t.next_chain.clone()).unwrap_or_default();
         Ok(Carved { segment, replayed, left, chain })
     }
 
     fn terms(&self, order: &Order) -> Result<Terms, AgentError> {
         let view = self.ctx.view();
         let entry = view.issuable(&self.ctx.me.region, &order.namespace)?;
-        if entry.frozen {
-            let text = format!("namespace {} is frozen: nothing new is given out", order.namespace);
-            return Err(problem(Code::Frozen, text));
-        }
         Ok(Terms {
             generation: self.ctx.continuity.standing().generation,
             epoch: view.epoch().ok_or(AgentError::EpochMoved)?,
+            roster_version: view.roster_version,
             service_block: entry.policy.service_block,
             definition: Arc::new(entry.definition.clone()),
             now_ms: self.ctx.now().wall_ms,
@@ -224,6 +229,7 @@ impl Regional {
 
     /// After the gate: what is left now, and whether the authority has to be asked.
     fn publish(&self, order: &Order, segment: &SegmentRow, left: u64, replayed: bool, thick: bool) {
+        self.say_again(&order.namespace);
         let now = self.ctx.now().mono_ms;
         let low = {
             let mut pools = self.pools();
@@ -237,7 +243,9 @@ impl Regional {
                 }
             }
             let view = self.ctx.view();
-            view.roster.namespace(&order.namespace).is_some_and(|n| left < sizing::grant_floor(n, pool, 0.0))
+            let space = |n| view.space_left(&order.namespace, n);
+            let entry = view.roster.namespace(&order.namespace);
+            entry.is_some_and(|n| left < sizing::grant_floor(n, pool, 0.0, space(n)))
         };
         meter::region_left(&self.ctx.me.region, &order.namespace, left);
         if low {
@@ -251,6 +259,7 @@ impl Regional {
         let pool = pools.entry(namespace.clone()).or_default();
         pool.totals.left = left;
         pool.last_grant = size;
+        pool.wanted_above = 0;
         drop(pools);
         meter::region_left(&self.ctx.me.region, namespace, left);
     }

@@ -46,6 +46,8 @@ pub struct Thick {
     /// The most ordinals that it is given, whatever it wants. Not a part of the order: a retry is compared
     /// with what was asked for, not with what there was.
     pub most: u64,
+    /// No ordinal below: the client was given those before, here or by another region. Not a part of the order either.
+    pub above: u64,
 }
 
 /// What a carve is decided by, besides the rows.
@@ -55,6 +57,8 @@ pub struct Terms {
     pub generation: Generation,
     /// The epoch that this process holds.
     pub epoch: Epoch,
+    /// The roster that this process knows. A segment of a definition that it does not know would be mapped wrongly.
+    pub roster_version: (Generation, u64),
     /// The size of a service's block; 0 shares the grants.
     pub service_block: u64,
     /// The namespace's definition: a segment lies within one version.
@@ -76,6 +80,8 @@ pub struct Outcome {
     pub replayed: bool,
     /// What the namespace has left in the region.
     pub left: u64,
+    /// What a thick client presents next; empty for an agent's own.
+    pub chain: String,
 }
 
 /// Runs the transaction. `None` where the client presented a token that was not given to it: that is written
@@ -90,18 +96,23 @@ pub async fn run(
     terms: &Terms,
 ) -> Result<Option<Outcome>, AgentError> {
     let was = open_mark(tx, terms).await?;
-    if let Some(thick) = thick
-        && !holder(tx, order, thick, terms).await?
-    {
-        return Ok(None);
+    if sql::roster_version(tx).await? != terms.roster_version {
+        return Err(AgentError::EpochMoved);
+    }
+    let mut chain = String::new();
+    if let Some(thick) = thick {
+        match holder(tx, order, thick, terms).await? {
+            Some(next) => chain = next,
+            None => return Ok(None),
+        }
     }
     if let Some(segment) = known(tx, order, thick, terms).await? {
         let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
-        return Ok(Some(Outcome { segment, mark: was, replayed: true, left }));
+        return Ok(Some(Outcome { segment, mark: was, replayed: true, left, chain }));
     }
     let row = RowId(terms.entropy.uuid_v4());
-    let most = thick.map_or(u64::MAX, |t| t.most);
-    let (carve, grant_id, block_id) = take(tx, order, order.want.min(most), terms).await?;
+    let (most, above) = thick.map_or((u64::MAX, 0), |t| (t.most, t.above));
+    let (carve, grant_id, block_id) = take(tx, order, order.want.min(most), above, terms).await?;
     let segment = SegmentRow {
         segment_id: SegmentId(terms.entropy.uuid_v4()),
         namespace: order.namespace.clone(),
@@ -119,9 +130,12 @@ pub async fn run(
     };
     sql::insert_segment(tx, &segment).await?;
     sql::count(tx, &order.namespace, carve.range.len(), 0).await?;
+    if thick.is_none() {
+        sql::add_in_hand(tx, order.incarnation, &order.namespace, carve.range.len(), terms.now_ms).await?;
+    }
     let mark = raise(tx, &was, row, "carve", terms.now_ms).await?;
     let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
-    Ok(Some(Outcome { segment, mark, replayed: false, left }))
+    Ok(Some(Outcome { segment, mark, replayed: false, left, chain }))
 }
 
 /// Raises the region's scope. Its bound is its seq: so a mark of a lost history lies above the base of
@@ -186,9 +200,9 @@ async fn known(
     Ok(Some(known))
 }
 
-/// Moves the client's chain on. False where it presented a token that it was not given: two copies of one
-/// process are alive, and both end.
-async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Result<bool, AgentError> {
+/// Moves the client's chain on, and returns what it presents next. `None` where it presented a token that it was not
+/// given: two copies of one process are alive, and both end.
+async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Result<Option<String>, AgentError> {
     let service = order.service.clone().unwrap_or_else(|| order.instance.clone());
     let known = sql::holder(tx, order.incarnation).await?;
     if known.as_ref().is_some_and(|h| h.service != service) {
@@ -196,7 +210,16 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
         return Err(problem(Code::AllocationConflict, text));
     }
     if known.as_ref().is_some_and(|h| h.ended) {
-        return Ok(false);
+        return Ok(None);
+    }
+    // The network made two of one request, or its answer was lost: the token of the first answer is the next one.
+    // A fresh one would make that one wrong, which may be what the client got.
+    if let Some(before) = known.as_ref().filter(|h| thick.chain.as_ref() == Some(&h.previous_chain))
+        && sql::segment_by_allocation(tx, order.allocation_id)
+            .await?
+            .is_some_and(|s| s.incarnation == order.incarnation)
+    {
+        return Ok(Some(before.chain.clone()));
     }
     let kept = known.as_ref().map(|h| (h.chain.as_str(), h.previous_chain.as_str()));
     let right = match (&thick.chain, kept) {
@@ -220,24 +243,25 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
             (RowId(terms.entropy.uuid_v4()), format!("incarnation {} of {}", order.incarnation, order.instance));
         ledger::audit(tx, id, terms.now_ms, now.service.as_str(), "wrong_chain", &detail).await?;
     }
-    Ok(right)
+    Ok(right.then(|| thick.next_chain.clone()))
 }
 
-/// Carves from the service's block, making one where need be, or from the region's grants.
+/// Carves from the service's block, making one where need be, or from the region's grants; at or above `above`.
 async fn take(
     tx: &mut Tx,
     order: &Order,
     want: u64,
+    above: u64,
     terms: &Terms,
 ) -> Result<(Carve, GrantId, Option<BlockId>), AgentError> {
     let service = order.service.as_ref().filter(|_| terms.service_block > 0);
     let Some(service) = service else {
-        let carve = take_grant(tx, order, terms, want).await?;
+        let carve = take_grant(tx, order, terms, want, above).await?;
         return Ok((carve, GrantId(carve.from), None));
     };
-    let mut blocks = sql::blocks_left(tx, &order.namespace, service, terms.epoch).await?;
+    let mut blocks = sql::blocks_left(tx, &order.namespace, service, above, terms.epoch).await?;
     if blocks.is_empty() {
-        let whole = take_grant(tx, order, terms, terms.service_block.max(want)).await?;
+        let whole = take_grant(tx, order, terms, terms.service_block.max(want), above).await?;
         let block = BlockRow {
             block_id: BlockId(terms.entropy.uuid_v4()),
             namespace: order.namespace.clone(),
@@ -262,8 +286,8 @@ async fn take(
     Ok((carve, grant_id, Some(BlockId(carve.from))))
 }
 
-async fn take_grant(tx: &mut Tx, order: &Order, terms: &Terms, want: u64) -> Result<Carve, AgentError> {
-    let holdings = sql::grants_left(tx, &order.namespace, terms.epoch).await?;
+async fn take_grant(tx: &mut Tx, order: &Order, terms: &Terms, want: u64, above: u64) -> Result<Carve, AgentError> {
+    let holdings = sql::grants_left(tx, &order.namespace, above, terms.epoch).await?;
     let carve = pool::carve(&holdings, want).ok_or_else(|| AgentError::RegionDry(order.namespace.clone()))?;
     let carve = within_one_version(carve, terms);
     sql::carve_grant(tx, &carve, terms.epoch).await?;

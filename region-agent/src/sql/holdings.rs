@@ -160,18 +160,18 @@ pub async fn insert_block(tx: &mut Tx, b: &BlockRow) -> Result<(), DbError> {
     Ok(())
 }
 
-/// The lowest grants of this epoch that have something left.
+/// The lowest grants of this epoch that have something left, all of it at or above `above`.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn grants_left(tx: &mut Tx, namespace: &Name, epoch: Epoch) -> Result<Vec<Holding>, DbError> {
+pub async fn grants_left(tx: &mut Tx, namespace: &Name, above: u64, epoch: Epoch) -> Result<Vec<Holding>, DbError> {
     let rows = tx
         .query(
             select_grants!(
-                "WHERE namespace = $1 AND carved_to < hi AND state = 'held' AND epoch = $2
+                "WHERE namespace = $1 AND carved_to < hi AND carved_to >= $4 AND state = 'held' AND epoch = $2
              ORDER BY lo LIMIT $3"
             ),
-            &[namespace.as_str().into(), Value::int(epoch.0)?, LOOK.into()],
+            &[namespace.as_str().into(), Value::int(epoch.0)?, LOOK.into(), Value::int(above)?],
         )
         .await?;
     rows.iter()
@@ -179,7 +179,8 @@ pub async fn grants_left(tx: &mut Tx, namespace: &Name, epoch: Epoch) -> Result<
         .collect()
 }
 
-/// The lowest blocks of a service and epoch that have something left, each with its grant.
+/// The lowest blocks of a service and epoch that have something left, all of it at or above `above`; each with its
+/// grant.
 ///
 /// # Errors
 /// Those of the store.
@@ -187,15 +188,22 @@ pub async fn blocks_left(
     tx: &mut Tx,
     namespace: &Name,
     service: &Name,
+    above: u64,
     epoch: Epoch,
 ) -> Result<Vec<BlockRow>, DbError> {
     let rows = tx
         .query(
             select_blocks!(
-                "WHERE namespace = $1 AND service = $2 AND carved_to < hi AND state = 'held' AND epoch = $3
-             ORDER BY lo LIMIT $4"
+                "WHERE namespace = $1 AND service = $2 AND carved_to < hi AND carved_to >= $5 AND state = 'held'
+             AND epoch = $3 ORDER BY lo LIMIT $4"
             ),
-            &[namespace.as_str().into(), service.as_str().into(), Value::int(epoch.0)?, LOOK.into()],
+            &[
+                namespace.as_str().into(),
+                service.as_str().into(),
+                Value::int(epoch.0)?,
+                LOOK.into(),
+                Value::int(above)?,
+            ],
         )
         .await?;
     rows.iter().map(block).collect()

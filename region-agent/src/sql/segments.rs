@@ -250,6 +250,26 @@ pub async fn put_in_hand(
     Ok(())
 }
 
+/// A process that issues by itself took a segment: it has all of it in memory until it says something else.
+///
+/// # Errors
+/// Those of the store.
+pub async fn add_in_hand(
+    tx: &mut Tx,
+    incarnation: Incarnation,
+    namespace: &Name,
+    ordinals: u64,
+    now_ms: u64,
+) -> Result<(), DbError> {
+    tx.execute(
+        "INSERT INTO in_hand (incarnation, namespace, ordinals, at_ms) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (incarnation, namespace) DO UPDATE SET ordinals = in_hand.ordinals + excluded.ordinals, at_ms = excluded.at_ms",
+        &[incarnation.to_string().into(), namespace.as_str().into(), Value::int(ordinals)?, Value::int(now_ms)?],
+    )
+    .await?;
+    Ok(())
+}
+
 /// Forgets what a process had in memory: it has said itself what is lost.
 ///
 /// # Errors

@@ -36,11 +36,16 @@ fn order(want: u64) -> Order {
 }
 
 async fn carve(agent: &Agent, order: &Order, chain: Option<&str>) -> Result<Carved, Code> {
+    carve_above(agent, order, chain, 0).await
+}
+
+async fn carve_above(agent: &Agent, order: &Order, chain: Option<&str>, above: u64) -> Result<Carved, Code> {
     let thick = Thick {
         chain: chain.map(str::to_owned),
         next_chain: agent.pool.fresh_chain(),
         retention_ms: agent.ctx.times.retention_ms,
         most: 50,
+        above,
     };
     agent.pool.carve(order, Some(thick)).await.map_err(|e: AgentError| e.to_problem().code)
 }
@@ -63,7 +68,7 @@ async fn what_was_committed_and_not_handed_out_is_a_gap_after_a_crash() {
     let before = take(&agent, "orders", 3).await.unwrap();
     let lost = agent.pool.carve(&order(20), None).await.unwrap().segment.range;
     drop(agent);
-    let agent = rig.start().await;
+    let agent = rig.start_again().await;
     let after = take(&agent, "orders", 3).await.unwrap();
     assert!(after[0] > before[2] && after.iter().all(|id| !lost.contains(u64::try_from(*id).unwrap() - 1)));
     assert!(disjoint(&ledger(&agent, "orders").await));
@@ -156,7 +161,7 @@ async fn a_retry_after_an_agents_restart_still_gets_the_same_segment() {
     let one = order(20);
     let first = carve(&agent, &one, None).await.unwrap();
     drop(agent);
-    let agent = rig.start().await;
+    let agent = rig.start_again().await;
     let again = carve(&agent, &one, None).await.unwrap();
     assert!(again.replayed && again.segment == first.segment);
 }
@@ -265,4 +270,49 @@ async fn forbidden_comes_before_unknown_and_unknown_is_said_to_the_admitted() {
     let agent = rig.joined().await;
     assert_eq!(ask(&agent, "secret", 1).await, Err(Code::Forbidden));
     assert_eq!(ask(&agent, "ghost", 1).await, Err(Code::UnknownNamespace));
+}
+
+/// A client that goes on from another region's range is given what lies above it, and the region asks for it though it
+/// has plenty below. Nobody else loses anything by it.
+#[tokio::test]
+async fn a_client_that_was_given_more_elsewhere_gets_what_lies_above() {
+    let rig = Rig::new();
+    let agent = rig.joined().await;
+    for (namespace, above) in [("orders", 400), ("orders", 5_000), ("blocky", 5_000)] {
+        let one = Order { namespace: name(namespace), ..order(20) };
+        rig.fake.with(|s| *s.watermark.entry(name(namespace)).or_default() = 6_000);
+        let mut tries = 0;
+        let carved = loop {
+            match carve_above(&agent, &one, None, above).await {
+                Ok(carved) => break carved,
+                Err(code) => assert_eq!(code, Code::SegmentDry),
+            }
+            tries += 1;
+            assert!(tries < 5, "{namespace} above {above} never comes");
+            talk(&agent).await;
+        };
+        assert!(carved.segment.range.lo() >= above, "{:?}", carved.segment.range);
+    }
+    let below = carve(&agent, &order(5), None).await.unwrap();
+    assert_eq!(below.segment.range.lo(), 0, "what lies below is there for the others");
+    let rows = ledger(&agent, "orders").await;
+    assert!(disjoint(&rows));
+}
+
+/// The network makes two of one request: both answers carry the same token, so that it does not matter which one the
+/// client gets. With a fresh one each, the first would be wrong at the next request, and the client ended.
+#[tokio::test]
+async fn a_request_that_comes_twice_is_answered_with_one_token() {
+    let rig = Rig::new();
+    let agent = rig.joined().await;
+    let first = carve(&agent, &order(5), None).await.unwrap();
+    let twice = order(5);
+    let one = carve(&agent, &twice, Some(&first.chain)).await.unwrap();
+    let other = carve(&agent, &twice, Some(&first.chain)).await.unwrap();
+    assert_eq!((&one.chain, &one.segment, other.replayed), (&other.chain, &other.segment, true));
+    let next = carve(&agent, &order(5), Some(&one.chain)).await.unwrap();
+    assert!(next.segment.range.lo() >= one.segment.range.hi());
+    // Much later it is nobody's any more: a copy, or as good as one.
+    assert_eq!(carve(&agent, &order(5), Some(&next.chain)).await.map(|c| c.replayed), Ok(false));
+    assert_eq!(carve(&agent, &twice, Some(&first.chain)).await.unwrap_err(), Code::EpochFenced);
 }

@@ -14,7 +14,7 @@ use cadastre_runtime::entropy::SystemEntropy;
 use region_agent::agent::{Agent, Setup, role};
 use region_agent::context::Times;
 use region_agent::error::AgentError;
-use region_agent::front::{Front, value};
+use region_agent::front::Front;
 
 use super::fake::{Fake, TOKEN, name};
 
@@ -60,13 +60,20 @@ impl Rig {
             clock: Arc::new(self.clock.clone()),
             entropy: Arc::new(SystemEntropy),
         };
-        let setup = Setup { region: name("eu"), url: None, times: Times::default() };
+        let setup = Setup { region: name("eu"), url: None, times: Times::default(), place: "here".to_owned() };
         Ok(Arc::new(Agent::open(parts, setup, Arc::new(self.fake.clone())).await?))
     }
 
     /// An agent that has not spoken yet.
     pub async fn start(&self) -> Arc<Agent> {
         self.try_start().await.unwrap()
+    }
+
+    /// An agent on a store that was used before, once it has asked the authority.
+    pub async fn start_again(&self) -> Arc<Agent> {
+        let agent = self.start().await;
+        agent.link.run_once().await;
+        agent
     }
 
     /// An agent that holds grants.
@@ -125,8 +132,8 @@ pub async fn ask(agent: &Arc<Agent>, namespace: &str, count: u64) -> Result<Vec<
     let code = |e: AgentError| e.to_problem().code;
     let service = view.callers.service(Some(TOKEN)).map_err(code)?;
     let front = Front::new(Arc::clone(agent));
-    let (ranges, settings) = front.many(&view, service, &name(namespace), count, Duration::ZERO).await.map_err(code)?;
-    Ok(ranges.iter().flat_map(|r| r.lo()..r.hi()).map(|o| value(settings, o).unwrap()).collect())
+    let taken = front.many(&view, service, &name(namespace), count, Duration::ZERO).await.map_err(code)?;
+    Ok(taken.ranges.iter().flat_map(|r| r.lo()..r.hi()).map(|o| taken.value(o).unwrap()).collect())
 }
 
 /// As `ask`, with the loops at work in between.

@@ -165,7 +165,7 @@ async fn what_a_stopped_process_had_is_counted_as_burned_and_not_as_issued() {
     assert!(left > 0);
     let burned = |agent: &region_agent::agent::Agent| agent.pool.all()[&name("orders")].totals.burned;
     drop(agent); // killed: as of its last heartbeat
-    let agent = rig.start().await;
+    let agent = rig.start_again().await;
     assert_eq!(burned(&agent), left);
     take(&agent, "orders", 4).await.unwrap();
     talk(&agent).await;
@@ -173,5 +173,5 @@ async fn what_a_stopped_process_had_is_counted_as_burned_and_not_as_issued() {
     let more = agent.issuer.standings()[&name("orders")].0.left;
     agent.close().await; // in order: exactly
     drop(agent);
-    assert_eq!(burned(rig.start().await.as_ref()), left + more);
+    assert_eq!(burned(rig.start_again().await.as_ref()), left + more);
 }

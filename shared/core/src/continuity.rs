@@ -252,6 +252,15 @@ pub fn place<I: PartialEq>(
     if known { Sender::Next } else { Sender::WrongChain }
 }
 
+/// Which mark of a holder's store is kept after a message: its own, unless the store is in doubt, or another of its
+/// agents said something newer before. What is kept is what the holder is judged by: were it replaced by the word of
+/// a store in doubt, a lost answer would be enough for that store to be confirmed by itself. One that speaks under an
+/// epoch that is over burns all that it holds before it goes on: nothing has to be proved of it.
+#[must_use]
+pub fn still_kept(before: Option<Mark>, testified: Mark, proven: bool, epoch_is_over: bool) -> Mark {
+    before.filter(|kept| !epoch_is_over && (!proven || kept.seq > testified.seq)).unwrap_or(testified)
+}
+
 /// What a holder's testimony says about the holder's own store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HolderStore {
@@ -412,4 +421,24 @@ pub fn describe(scope: &Scope, mark: &Mark) -> String {
 
 fn short(row: RowId) -> String {
     row.to_string().chars().take(8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RowId;
+
+    #[test]
+    fn what_is_kept_of_a_store_is_not_replaced_in_doubt_nor_lowered_by_a_late_colleague() {
+        let mark = |seq: u64| {
+            let generation = Generation { counter: 1, random: 0 };
+            Mark { generation, seq, row: RowId(uuid::Uuid::from_u128(u128::from(seq))), bound: seq }
+        };
+        assert_eq!(still_kept(None, mark(5), false, false), mark(5));
+        assert_eq!(still_kept(Some(mark(9)), mark(5), false, false), mark(9), "in doubt");
+        assert_eq!(still_kept(Some(mark(9)), mark(12), false, false), mark(9), "in doubt");
+        assert_eq!(still_kept(Some(mark(9)), mark(5), true, false), mark(9), "late");
+        assert_eq!(still_kept(Some(mark(9)), mark(12), true, false), mark(12));
+        assert_eq!(still_kept(Some(mark(9)), mark(5), false, true), mark(5), "what it held is burned");
+    }
 }

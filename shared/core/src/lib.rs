@@ -9,7 +9,7 @@
 //! | [`range`], [`sequence`] | the number line: half-open ranges of ordinals, and how an ordinal becomes a value |
 //! | [`namespace`] | the authority's watermark and its grant decision |
 //! | [`pool`] | a region's grants, blocks and carves |
-//! | [`segment`] | one process's cursor (the only file with atomics) |
+//! | [`segment`], [`chunks`] | one process's cursor (the only file with atomics), and many ids at a time for one thread |
 //! | [`refill`] | when to ask above, and for how much: one policy for three tiers |
 //! | [`registry`] | the life cycle of a region |
 //! | [`roster`] | who exists, as versioned entries that both tiers keep and unite |
@@ -18,6 +18,7 @@
 //! | [`plan`] | headroom arithmetic |
 //! | [`invariant`] | A1 .. C1 as named predicates |
 
+pub mod chunks;
 pub mod continuity;
 pub mod decimal;
 pub mod ids;
@@ -32,4 +33,12 @@ pub mod refill;
 pub mod registry;
 pub mod roster;
 pub mod segment;
+#[cfg(test)]
+mod segment_tests;
 pub mod sequence;
+
+/// What the cursor is made of; a model checker puts its own in their place.
+mod sync {
+    pub use std::sync::atomic::AtomicU64;
+    pub use std::sync::{Mutex, MutexGuard};
+}

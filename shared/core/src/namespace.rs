@@ -121,10 +121,12 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`] with the name of the setting that is out of place.
     pub fn check(&self) -> Result<(), PolicyError> {
-        let rules: [(bool, &'static str, &'static str); 11] = [
+        let rules: [(bool, &'static str, &'static str); 13] = [
             (self.grant_size >= 1, "grant_size", "must be at least 1"),
             (self.grant_size <= self.grant_max, "grant_size", "must not exceed grant_max"),
             (self.grant_max <= crate::range::MAX_ORDINAL, "grant_max", "must not exceed 2^63-1"),
+            (self.region_max_held <= crate::range::MAX_ORDINAL, "region_max_held", "must not exceed 2^63-1"),
+            (self.service_block <= crate::range::MAX_ORDINAL, "service_block", "must not exceed 2^63-1"),
             (self.region_max_held >= self.grant_size, "region_max_held", "must hold at least one grant_size"),
             (self.segment_min >= 1, "segment_min", "must be at least 1"),
             (self.segment_min <= self.segment_max, "segment_min", "must not exceed segment_max"),

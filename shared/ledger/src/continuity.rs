@@ -97,7 +97,7 @@ impl Continuity {
             session: 0,
             has_witness: false,
             promised: Generation::default(),
-            identity: self.identity().await,
+            place: String::new(),
         };
         let (now, scope) = (self.now_ms(), first.clone());
         self.parts
@@ -425,12 +425,5 @@ impl Continuity {
 
     fn random(&self) -> u32 {
         u32::try_from(self.parts.entropy.u64() >> 32).unwrap_or(0)
-    }
-
-    async fn identity(&self) -> String {
-        match self.parts.db.identity().await {
-            Ok(identity) => format!("{identity:?}"),
-            Err(_) => String::new(),
-        }
     }
 }

@@ -20,7 +20,7 @@ pub const SHARED_TABLES: &[&str] = &[
     "CREATE TABLE store (
         id BIGINT PRIMARY KEY, cluster_id TEXT, store_id TEXT NOT NULL, role TEXT NOT NULL,
         session BIGINT NOT NULL, has_witness BIGINT NOT NULL, promised BIGINT NOT NULL,
-        identity TEXT NOT NULL, made_at_ms BIGINT NOT NULL)",
+        place TEXT NOT NULL, made_at_ms BIGINT NOT NULL)",
     "CREATE TABLE scopes (
         scope TEXT PRIMARY KEY, state TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
         row_id TEXT NOT NULL, bound BIGINT NOT NULL, base BIGINT NOT NULL, reason TEXT NOT NULL,
@@ -29,6 +29,7 @@ pub const SHARED_TABLES: &[&str] = &[
         row_id TEXT PRIMARY KEY, scope TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
         bound BIGINT NOT NULL, what TEXT NOT NULL, at_ms BIGINT NOT NULL)",
     ROSTER_TABLE,
+    "CREATE INDEX roster_version ON roster (generation, seq)",
     "CREATE TABLE seen_marks (
         scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
         bound BIGINT NOT NULL)",
@@ -58,8 +59,8 @@ pub struct StoreRow {
     pub has_witness: bool,
     /// Nothing of a lower generation is taken from the tier above (regions only).
     pub promised: Generation,
-    /// The database identity that the last verification saw.
-    pub identity: String,
+    /// Where an embedded store lies, see [`Place`]; empty where it was just made, and always on a server.
+    pub place: String,
 }
 
 /// One row of `scopes`.
@@ -99,7 +100,7 @@ fn scope_row(row: &Row) -> Result<ScopeRow, DbError> {
 pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
     let row = tx
         .query_opt(
-            "SELECT cluster_id, store_id, role, session, has_witness, promised, identity FROM store WHERE id = 1",
+            "SELECT cluster_id, store_id, role, session, has_witness, promised, place FROM store WHERE id = 1",
             &[],
         )
         .await?;
@@ -115,7 +116,7 @@ pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
         session: row.uint(3)?,
         has_witness: row.int(4)? != 0,
         promised: Generation::from_sql(row.int(5)?),
-        identity: row.text(6)?.to_owned(),
+        place: row.text(6)?.to_owned(),
     }))
 }
 
@@ -125,7 +126,7 @@ pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
 /// `Unique` where another process was first.
 pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<(), DbError> {
     tx.execute(
-        "INSERT INTO store (id, cluster_id, store_id, role, session, has_witness, promised, identity, made_at_ms)
+        "INSERT INTO store (id, cluster_id, store_id, role, session, has_witness, promised, place, made_at_ms)
          VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8)",
         &[
             store.cluster_id.map(|c| c.to_string()).into(),
@@ -134,7 +135,7 @@ pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<
             Value::int(store.session)?,
             i64::from(store.has_witness).into(),
             store.promised.to_sql().into(),
-            store.identity.as_str().into(),
+            store.place.as_str().into(),
             Value::int(now_ms)?,
         ],
     )
@@ -142,13 +143,52 @@ pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<
     Ok(())
 }
 
-/// Takes the next session number.
+/// How a store's place looks to a process that lies at `here`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// This is where it was used, or nobody ever did.
+    Home,
+    /// It was closed in order, and opened elsewhere by this process: the right one, or the second one.
+    Unsure,
+    /// It was in use elsewhere when it was copied or its process died: it may be a copy of one that lives.
+    Elsewhere,
+}
+
+impl StoreRow {
+    /// See [`Place`].
+    #[must_use]
+    pub fn place(&self, here: &str) -> Place {
+        if here.is_empty() || self.place == here || self.place.is_empty() {
+            Place::Home
+        } else if self.place == unsure(here) {
+            Place::Unsure
+        } else {
+            Place::Elsewhere
+        }
+    }
+}
+
+fn closed(place: &str) -> String {
+    format!("closed {place}")
+}
+
+fn unsure(place: &str) -> String {
+    format!("unsure {place}")
+}
+
+/// Takes the next session number, and looks where the store lies. One that a process did not close stays where it
+/// was; one that was opened elsewhere once and not confirmed since stays nowhere.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn next_session(tx: &mut Tx) -> Result<u64, DbError> {
+pub async fn next_session(tx: &mut Tx, here: &str) -> Result<u64, DbError> {
     // The UPDATE comes first: it holds the row until the commit, so that two starts never read one number.
-    tx.execute("UPDATE store SET session = session + 1 WHERE id = 1", &[]).await?;
+    tx.execute(
+        "UPDATE store SET session = session + 1, place = CASE WHEN place = '' OR place = $2 THEN $1
+         WHEN place LIKE 'closed %' THEN $3 WHEN place LIKE 'unsure %' THEN 'nowhere' ELSE place END WHERE id = 1",
+        &[here.into(), closed(here).into(), unsure(here).into()],
+    )
+    .await?;
     tx.query_one("SELECT session FROM store WHERE id = 1", &[]).await?.uint(0)
 }
 
@@ -177,6 +217,25 @@ pub async fn bind_cluster(tx: &mut Tx, cluster: ClusterId) -> Result<(), LedgerE
 /// Those of the store.
 pub async fn set_has_witness(tx: &mut Tx) -> Result<(), DbError> {
     tx.execute("UPDATE store SET has_witness = 1 WHERE id = 1", &[]).await?;
+    Ok(())
+}
+
+/// Records where the store lies from now on; nothing of what a copy of it could hold is used any more.
+///
+/// # Errors
+/// Those of the store.
+pub async fn set_place(tx: &mut Tx, place: &str) -> Result<(), DbError> {
+    tx.execute("UPDATE store SET place = $1 WHERE id = 1", &[place.into()]).await?;
+    Ok(())
+}
+
+/// Records that no process is on the store any more. Not where it was not at home: it may be a copy still.
+///
+/// # Errors
+/// Those of the store.
+pub async fn leave_place(tx: &mut Tx, here: &str) -> Result<(), DbError> {
+    let args = [here.into(), closed(here).into()];
+    tx.execute("UPDATE store SET place = $2 WHERE id = 1 AND place = $1 AND place <> ''", &args).await?;
     Ok(())
 }
 

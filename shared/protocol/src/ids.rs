@@ -58,7 +58,7 @@ pub struct ValueRange {
 }
 
 /// `POST /v1/segments`: a range for a process that issues by itself.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentRequest {
     /// In which namespace.
@@ -77,6 +77,11 @@ pub struct SegmentRequest {
     #[serde(with = "decimal::unsigned")]
     #[schema(value_type = String)]
     pub want: u64,
+    /// No ordinal of the segment may lie below: the end of what this process was given before, also by another
+    /// region, so that its IDs go on rising. Not a part of the order: a retry may name a higher one.
+    #[serde(default, with = "decimal::optional", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub above: Option<u64>,
     /// The token of the last answer of this incarnation; absent in its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,

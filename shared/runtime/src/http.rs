@@ -7,6 +7,8 @@
 //! token belongs to is the daemon's), TLS.
 
 mod extract;
+mod lane;
+mod request_id;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -20,18 +22,16 @@ use cadastre_protocol::error::{Code, Problem};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
-pub use extract::{Json, Path, Query};
+pub use extract::{Json, Path, Query, json_body};
+pub use lane::{Lane, Short};
 pub use serve::{Shutdown, serve};
 
 use crate::clock::Stopwatch;
-use crate::entropy::{Entropy, SystemEntropy};
 
 /// No request body may be larger.
 pub const BODY_LIMIT: usize = 64 * 1024;
 /// In and out; made where the caller sends none.
 pub const REQUEST_ID: &str = "x-request-id";
-/// A caller's request id longer than this is replaced.
-const REQUEST_ID_LIMIT: usize = 128;
 
 /// A problem as an HTTP answer: what handlers return as their error.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ pub fn finish<S: Clone + Send + Sync + 'static>(router: Router<S>, shutdown: &Sh
 /// Request id, span, metrics, and the answer while stopping.
 async fn manners(State(shutdown): State<Shutdown>, mut request: Request, next: Next) -> Response {
     let watch = Stopwatch::start();
-    let id = request_id(request.headers());
+    let id = request_id::of(request.headers());
     let method = method_label(request.method());
     let route = request
         .extensions()
@@ -128,22 +128,18 @@ async fn manners(State(shutdown): State<Shutdown>, mut request: Request, next: N
             tracing::debug!(status = status.as_u16(), seconds, "answered");
         }
     });
-    metrics::counter!("cadastre_http_requests_total", "route" => route.clone(), "method" => method, "status" => status.as_u16().to_string())
-        .increment(1);
-    metrics::histogram!("cadastre_http_request_seconds", "route" => route).record(seconds);
+    count(route, method, status, seconds);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
 }
 
-fn request_id(headers: &HeaderMap) -> String {
-    headers
-        .get(REQUEST_ID)
-        .and_then(|value| value.to_str().ok())
-        .filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_LIMIT)
-        .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()))
-        .map_or_else(|| SystemEntropy.uuid_v4().to_string(), ToOwned::to_owned)
+/// One more request.
+fn count(route: String, method: &'static str, status: StatusCode, seconds: f64) {
+    metrics::counter!("cadastre_http_requests_total", "route" => route.clone(), "method" => method, "status" => status.as_u16().to_string())
+        .increment(1);
+    metrics::histogram!("cadastre_http_request_seconds", "route" => route).record(seconds);
 }
 
 /// Callers may invent methods; a label may not grow with them.

@@ -166,11 +166,15 @@ impl Metrics {
         DESCRIBED.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
     }
 
+    /// Histograms collect samples until they are drained; where nobody scrapes, this has to be called.
+    pub fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
     /// The text for `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
-        // Histograms collect samples until they are drained; a scrape drains them anyway.
-        self.handle.run_upkeep();
+        self.upkeep();
         self.handle.render()
     }
 }

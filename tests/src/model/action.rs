@@ -104,6 +104,7 @@ pub enum Action {
     },
     CloneRegion {
         region: u8,
+        whole: bool,
     },
     CopyProcess {
         region: u8,
@@ -260,7 +261,7 @@ impl World {
                 self.regions[region].backup = Some(self.regions[region].copies[0].clone());
             }
             A::PutRegionBack { region } => self.put_region_back(r(region, self)),
-            A::CloneRegion { region } => self.clone_region(r(region, self)),
+            A::CloneRegion { region, whole } => self.clone_region(r(region, self), whole),
             A::CopyProcess { region, agent } => {
                 let region = r(region, self);
                 if let Some(agent) = self.agent(region, agent) {

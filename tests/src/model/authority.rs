@@ -99,7 +99,6 @@ impl World {
         let ledger = &mut self.stores[store].ledger;
         if let Some(row) = &mut ledger.roster.regions[region] {
             row.epoch = row.epoch.max(epoch);
-            ledger.united.0[region] = true;
         }
     }
 
@@ -271,7 +270,9 @@ impl World {
         let named = all.then_some(ledger.marks[NS]);
         let marks = [named, Some(ledger.marks[ROSTER])];
         reply.marks = marks;
-        reply.roster = Some(ledger.roster.since(request.marks[ROSTER].map(|m| m.version()).unwrap_or_default()));
+        let ours = |m: &Mark| m.generation == ledger.generation() || !self.rules().has(Rule::RosterOfGeneration);
+        let theirs = request.marks[ROSTER].filter(ours).map(|m| m.version());
+        reply.roster = Some(ledger.roster.since(theirs.unwrap_or_default()));
         self.take_off(authority, marks, Then::Send(Box::new(reply)));
     }
 

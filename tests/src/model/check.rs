@@ -23,46 +23,60 @@ pub struct Bound {
     pub setup: fn() -> Setup,
     /// How many states it has.
     pub states: usize,
+    /// Whether every run of `ops/test` walks it; the others take minutes.
+    pub routine: bool,
 }
 
 /// The bounds. Budgets are for messages, uses, stores, witnesses, regions, operators.
 pub const BOUNDS: &[Bound] = &[
-    Bound { name: "tiny", about: "one region, no witness: the store is put back", setup: tiny, states: 24_259 },
+    Bound {
+        name: "tiny",
+        about: "one region, no witness: the store is put back",
+        setup: tiny,
+        states: 24_259,
+        routine: true,
+    },
     Bound {
         name: "restore",
         about: "one region, a required witness: the store is put back under living processes, messages are lost and late",
         setup: restore,
         states: 534_648,
+        routine: false,
     },
     Bound {
         name: "unwitnessed",
         about: "one region, no witness: a standby that lags is promoted while the old authority lives on",
         setup: unwitnessed,
-        states: 101_678,
+        states: 32_097,
+        routine: true,
     },
     Bound {
         name: "witness",
         about: "one region, a required witness that is lost while the store is put back",
         setup: witness,
         states: 450_585,
+        routine: false,
     },
     Bound {
         name: "region",
         about: "one region without a witness: its store is put back, its agents are killed",
         setup: region,
         states: 249_008,
+        routine: true,
     },
     Bound {
         name: "pair",
         about: "two regions, no witness: a standby that lags is promoted, and one region is silent",
         setup: pair,
-        states: 0,
+        states: 1_122,
+        routine: true,
     },
     Bound {
         name: "members",
         about: "a region retires, another is registered, the store is put back, no witness",
         setup: members,
-        states: 2_321_121,
+        states: 8_562,
+        routine: true,
     },
 ];
 
@@ -78,12 +92,12 @@ fn restore() -> Setup {
 
 fn unwitnessed() -> Setup {
     let faults = Faults { promote: true, ..Faults::none() };
-    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [3, 2, 1, 0, 0, 0], ..Setup::calm() }
+    Setup { mode: WitnessMode::None, authorities: 2, faults, budget: [2, 1, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn pair() -> Setup {
     let faults = Faults { promote: true, ..Faults::none() };
-    Setup { mode: WitnessMode::None, active: 2, faults, budget: [2, 2, 1, 0, 0, 0], ..Setup::calm() }
+    Setup { mode: WitnessMode::None, active: 2, faults, budget: [1, 2, 1, 0, 0, 0], ..Setup::calm() }
 }
 
 fn witness() -> Setup {
@@ -98,7 +112,7 @@ fn region() -> Setup {
 
 fn members() -> Setup {
     let faults = Faults { store_back: true, members: true, ..Faults::none() };
-    Setup { faults, active: 2, mode: WitnessMode::None, budget: [2, 1, 1, 0, 0, 1], ..Setup::calm() }
+    Setup { faults, active: 2, mode: WitnessMode::None, budget: [1, 1, 1, 0, 0, 1], ..Setup::calm() }
 }
 
 /// The world, as stateright walks it.
@@ -207,6 +221,9 @@ impl Exhaustive {
     }
 }
 
+/// Threads of a check.
+const THREADS: usize = 2;
+
 /// What an exhaustive check came to.
 #[derive(Clone, Debug)]
 pub struct Checked {
@@ -219,7 +236,7 @@ pub struct Checked {
 /// Checks a setup to its bound, breadth first, so that what is found is as short as it can be.
 #[must_use]
 pub fn exhaust(setup: Setup, rounds: bool) -> Checked {
-    let checker = Exhaustive { setup, rounds }.checker().spawn_bfs().join();
+    let checker = Exhaustive { setup, rounds }.checker().threads(THREADS).spawn_bfs().join();
     let states = checker.unique_state_count();
     let discoveries = checker.discoveries();
     let bad = discoveries.into_iter().find(|(name, _)| !name.starts_with("something"));

@@ -6,7 +6,8 @@
 use cadastre_core::continuity::WitnessMode;
 
 use super::marks::{Door, name};
-use super::state::{Authority, Store, World};
+use super::rules::Rule;
+use super::state::{Authority, RegionLedger, Store, World};
 
 impl World {
     /// **Limit**: a required witness put back together with its store. The store goes back only when the
@@ -136,17 +137,27 @@ impl World {
         self.start_agent(region, copy);
     }
 
-    /// A copy of a region's embedded store is started beside it.
-    pub fn clone_region(&mut self, region: usize) {
+    /// A copy of a region's embedded store is started beside it, its witness with it or not.
+    ///
+    /// **Limit**: two copies with a witness each, while the region is cut off. Here a copy in another place always
+    /// waits for the authority's next epoch.
+    pub fn clone_region(&mut self, region: usize, whole: bool) {
         let it = &self.regions[region];
         let may = self.setup.faults.region_clone && it.exists && it.copies.len() < 2;
         if !may || self.setup.shared || self.younger_than_heartbeat(region) {
             return;
         }
-        let Some(backup) = it.backup.clone().filter(|b| b.store == it.copies[0].store) else { return };
-        self.regions[region].copies.push(backup);
-        let copy = self.regions[region].copies.len() - 1;
-        self.say(|| format!("a COPY of the store of {} is started", name(region)));
+        let whole = whole && self.setup.region_witness == WitnessMode::Required;
+        let of_now = Some(&it.copies[0]).filter(|_| whole).cloned();
+        let Some(copied) = of_now.or_else(|| it.backup.clone()).filter(|b| b.store == it.copies[0].store) else {
+            return;
+        };
+        let away = self.rules().has(Rule::CopyBurns);
+        let it = &mut self.regions[region];
+        it.copied_witness = whole.then_some(it.witness);
+        it.copies.push(RegionLedger { away, ..copied });
+        let copy = it.copies.len() - 1;
+        self.say(|| format!("a COPY of the store of {} is started, with a copy of its witness: {whole}", name(region)));
         self.start_agent(region, copy);
     }
 
@@ -201,6 +212,7 @@ impl World {
         let empty = self.empty_region(store, None);
         self.regions[region].witness = (self.setup.region_witness == WitnessMode::Required).then_some(empty.mark);
         self.regions[region].backup = None;
+        self.regions[region].copied_witness = None;
         self.regions[region].copies = vec![empty];
         self.say(|| format!("{} has an empty store {store}", name(region)));
         self.start_agent(region, 0);

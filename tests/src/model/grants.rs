@@ -159,8 +159,9 @@ impl World {
         let vouches = |other: usize| {
             let Some(them) = ledger.roster.regions[other] else { return false };
             let stands = them.founder || ledger.established(other) || !rules.has(Rule::EstablishedVouches);
-            let holds =
-                ledger.kept[other].as_ref().is_some_and(|k| Some(k.store) == them.store && k.roster >= row.version);
+            let kept = ledger.kept[other].as_ref().filter(|k| Some(k.store) == them.store);
+            let ours = |g| g == ledger.generation() || !rules.has(Rule::RosterOfGeneration);
+            let holds = kept.is_some_and(|k| k.roster >= row.version && ours(k.roster.0));
             other != region && stands && holds
         };
         let named = (0..REGIONS).any(vouches);

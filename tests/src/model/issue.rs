@@ -17,7 +17,7 @@ impl World {
         if !it.exists || !it.agents.get(agent).is_some_and(|a| a.alive && a.segment.is_none()) {
             return;
         }
-        if !self.may_issue(region, agent) {
+        if !self.may_issue(region, agent) || self.store_of(region, agent).away {
             return;
         }
         let row = self.fresh();
@@ -65,7 +65,7 @@ impl World {
     /// The region's own gate, by the shipped verdict.
     pub fn pass_region(&mut self, region: usize, agent: usize, mark: Mark) -> bool {
         let mode = self.setup.region_witness;
-        let named = self.regions[region].witness;
+        let named = *self.witness_of(region, agent);
         let store = self.store_of(region, agent);
         let now = view(store.door, &store.mark, store.base);
         let found = named.map(|m| contains(&now, &m, store.has_row(m.row)));
@@ -82,7 +82,7 @@ impl World {
         match verdict {
             Gate::Answer => true,
             Gate::Raise => {
-                self.regions[region].witness = Some(mark);
+                *self.witness_of(region, agent) = Some(mark);
                 true
             }
             Gate::Drop => false,

@@ -88,6 +88,7 @@ impl World {
         let heeded = self.rules().has(Rule::GenerationAboveWitness);
         let random = self.fresh();
         let rows = [self.fresh(), self.fresh()];
+        let empty = self.witness.marks.is_none();
         let ledger = self.ledger(authority);
         let above = seen.iter().copied().chain([ledger.generation()]);
         let above = above.chain(witnessed.into_iter().filter(|_| heeded));
@@ -102,7 +103,7 @@ impl World {
                 ledger.base[scope] = bound;
             }
         }
-        ledger.door = door;
+        (ledger.door, ledger.opened_empty) = (door, empty);
         let marks = ledger.marks.map(Some);
         let me = &mut self.authorities[authority];
         (me.verified, me.door) = (generation, door);
@@ -158,7 +159,7 @@ impl World {
         }
         let ledger = self.ledger(authority);
         ledger.keep_seen(&testimony.marks, rules);
-        ledger.unite(&testimony.roster);
+        ledger.roster.unite(&testimony.roster);
         ledger.testimony[region] = Some(testimony.clone());
         self.say(|| format!("  authority {authority} has the testimony of {}: {}", name(region), testimony.bound));
     }
@@ -171,6 +172,11 @@ impl World {
         self.refresh(authority);
         if self.authorities[authority].door == Door::Open {
             return;
+        }
+        let lost = self.witness.marks.is_none() && !self.ledger_of(authority).opened_empty;
+        if lost && self.setup.mode == WitnessMode::Required && self.rules().has(Rule::EmptyWitnessReopens) {
+            let back = self.authorities[authority].door == Door::Back;
+            return self.quarantine(authority, back, "the witness was lost", &[]);
         }
         let verdict = self.judge(authority);
         match verdict {
@@ -278,7 +284,6 @@ impl World {
         let named = self.witness.marks.unwrap_or([None, None]);
         let generation = self.authorities[authority].verified;
         let holders = self.rules().has(Rule::HolderIsEstablished);
-        let stamps = self.rules().has(Rule::LiftStampsRoster);
         let ledger = self.ledger(authority);
         for (held, testimony) in ledger.held.iter_mut().zip(&ledger.testimony) {
             *held |= holders && testimony.as_ref().is_some_and(|t| t.bound > 0);
@@ -293,16 +298,6 @@ impl World {
             ledger.base[scope] = bound;
             ledger.rows.push(rows[scope]);
         }
-        if stamps {
-            let version = ledger.marks[ROSTER].version();
-            let (regions, definitions) = ledger.united;
-            let came = ledger.roster.regions.iter_mut().zip(regions).filter(|(_, came)| *came);
-            came.filter_map(|(row, _)| row.as_mut()).for_each(|row| row.version = version);
-            if definitions {
-                ledger.roster.definitions.version = version;
-            }
-        }
-        ledger.united = ([false; REGIONS], false);
         ledger.door = Door::Open;
         let marks = ledger.marks.map(Some);
         let me = &mut self.authorities[authority];

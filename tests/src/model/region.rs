@@ -18,6 +18,12 @@ impl World {
         &mut self.regions[region].copies[copy]
     }
 
+    /// The witness of an agent's store.
+    pub fn witness_of(&mut self, region: usize, agent: usize) -> &mut Option<Mark> {
+        let copy = self.regions[region].agents[agent].copy;
+        self.regions[region].witness_of(copy)
+    }
+
     /// A process starts on a copy of a region's store: it takes the next session and judges the store.
     pub fn start_agent(&mut self, region: usize, copy: usize) -> usize {
         let store = &mut self.regions[region].copies[copy];
@@ -32,7 +38,7 @@ impl World {
 
     fn judge_start(&mut self, region: usize, agent: usize) {
         let mode = self.setup.region_witness;
-        let named = self.regions[region].witness.filter(|_| mode == WitnessMode::Required);
+        let named = self.witness_of(region, agent).filter(|_| mode == WitnessMode::Required);
         let trusts = !self.rules().has(Rule::UnprovenStart);
         let burns = self.rules().has(Rule::EmptyWitnessBurns);
         let store = self.store_of(region, agent);
@@ -61,7 +67,7 @@ impl World {
     /// A new generation of a region's store, above its witness's.
     fn reopen(&mut self, region: usize, agent: usize, door: Door) {
         let (row, random) = (self.fresh(), self.fresh());
-        let named = self.regions[region].witness.map(|m| m.generation);
+        let named = self.witness_of(region, agent).map(|m| m.generation);
         let store = self.store_of(region, agent);
         let seen = named.into_iter().chain([store.mark.generation]);
         let generation = Generation::above(seen, random << 1).unwrap_or_default();
@@ -130,7 +136,7 @@ impl World {
             marks: store.seen,
             store_mark: store.mark,
             proven: store.door == Door::Open,
-            went_back: store.door == Door::Back,
+            went_back: store.door == Door::Back || store.away,
             confirms: store.confirms.clone(),
             wants: asked,
             testimony: testimony.map(Box::new),
@@ -226,7 +232,7 @@ impl World {
     fn stand(&mut self, region: usize, agent: usize, reply: &Reply) {
         let drops = self.rules().has(Rule::BurnDropsPending);
         let row = self.fresh();
-        let known = [self.regions[region].witness, reply.kept];
+        let known = [*self.witness_of(region, agent), reply.kept];
         let named = known.into_iter().flatten().map(|m| m.seq).max().unwrap_or(0);
         let store = self.store_of(region, agent);
         let was = store.standing;
@@ -234,6 +240,7 @@ impl World {
         store.standing = Some((reply.epoch, reply.life));
         if rose {
             store.holdings.clear();
+            store.away = false;
             if drops {
                 store.pending.clear();
             }
@@ -257,7 +264,7 @@ impl World {
         }
         if settled {
             let mark = self.store_of(region, agent).mark;
-            self.regions[region].witness.get_or_insert(mark);
+            self.witness_of(region, agent).get_or_insert(mark);
         }
         if rose {
             self.regions[region].agents[agent].segment = None;

@@ -89,8 +89,8 @@ rules! {
         "A region that was registered after the backup is forgotten with all that it was given.";
     EstablishedVouches: "Only an established region can vouch for a new one.",
         "Two new regions vouch for each other; a restore forgets them both.";
-    LiftStampsRoster: "A lift writes anew, in its own generation, every entry that came by union.",
-        "An entry that came by union is older than what others testify: they are taken to hold it, and never get it.";
+    RosterOfGeneration: "A roster mark of another generation says nothing about entries: the whole roster is sent, and who vouches has heard of this generation.",
+        "An entry that came by union, or from another history, is older than what others testify: they never get it, and are taken to hold it.";
     HolderIsEstablished: "A region that testified that it held something is established, also where its grants were forgotten.",
         "The store forgot the grants of those who live; nobody is established, and nobody can vouch.";
     SuccessorOfAll: "Where every established region is retired, a required witness vouches for the next one.",
@@ -106,6 +106,8 @@ rules! {
         "A backup is started where there is no witness, and grants at once.";
     GenerationAboveWitness: "A generation is opened, and a quarantine ended, only above the witness's.",
         "Two copies have one generation, and each takes the promises given to the other.";
+    EmptyWitnessReopens: "A witness that is lost within a quarantine opens a new generation: testimony starts anew.",
+        "Another copy was lifted by the witness alone and granted; then the witness is lost, and this copy lifts by testimony from before.";
     TestimonyComplete: "A quarantine ends by testimony only when every region of the united roster has testified.",
         "The one region that holds what was lost is silent, and it is granted anew.";
     TestimonyOfGeneration: "Testimony counts only for the generation that was promised with it.",
@@ -139,6 +141,8 @@ rules! {
         "The agent is killed between the two, and carves the same numbers again.";
     CarveConditional: "A carve moves the cursor only from where it was read.",
         "Two agents of one store read one cursor and both carve from it.";
+    CopyBurns: "An embedded store that is opened in another place may be a copy: it carves nothing before its next epoch.",
+        "A store is copied together with its witness, which vouches for the copy; both carve the same grants.";
     SessionsNumbered: "Two live sessions of an embedded store, or one number held twice, are copies: one ends.",
         "Two copies of one store are alive, and the authority goes on answering both.";
     ChainChecked: "A request presents the token of the last answer.",

@@ -87,8 +87,8 @@ pub struct Ledger {
     pub has_witness: bool,
     /// Who testified in a quarantine that it held something.
     pub held: [bool; REGIONS],
-    /// Entries that came by union since the last lift: the regions', and the definitions.
-    pub united: ([bool; REGIONS], bool),
+    /// Whether the witness was empty when this generation was opened.
+    pub opened_empty: bool,
 }
 
 impl Ledger {
@@ -98,16 +98,6 @@ impl Ledger {
 
     pub fn has_row(&self, row: Id) -> bool {
         self.rows.binary_search(&row).is_ok()
-    }
-
-    /// Takes what is newer, and remembers what came that way.
-    pub fn unite(&mut self, roster: &Roster) {
-        let before = self.roster.clone();
-        self.roster.unite(roster);
-        for (n, united) in self.united.0.iter_mut().enumerate() {
-            *united |= self.roster.regions[n] != before.regions[n];
-        }
-        self.united.1 |= self.roster.definitions != before.definitions;
     }
 
     /// Who holds a grant.
@@ -219,6 +209,8 @@ pub struct RegionLedger {
     pub seen: Marks,
     pub roster: Roster,
     pub has_witness: bool,
+    /// It lies elsewhere than where it was last known to be the only one.
+    pub away: bool,
 }
 
 impl RegionLedger {
@@ -270,6 +262,8 @@ pub struct Region {
     pub agents: Vec<Agent>,
     pub backup: Option<RegionLedger>,
     pub witness: Option<Mark>,
+    /// The witness of a copy that was made with its witness.
+    pub copied_witness: Option<Option<Mark>>,
     /// Ranges adopted so far.
     pub adopted: u32,
     /// The end of the highest range that any of its stores ever held.
@@ -278,6 +272,16 @@ pub struct Region {
     pub copied_pending: Vec<Id>,
     /// Where copies live: who was heard last in this generation, with which number.
     pub heard: Vec<(Generation, usize, u32)>,
+}
+
+impl Region {
+    /// The witness that an agent of a copy looks at.
+    pub fn witness_of(&mut self, copy: usize) -> &mut Option<Mark> {
+        match &mut self.copied_witness {
+            Some(own) if copy > 0 => own,
+            _ => &mut self.witness,
+        }
+    }
 }
 
 /// Everything.
@@ -341,7 +345,7 @@ impl World {
             stopped: None,
             has_witness: setup.mode != WitnessMode::None,
             held: [false; REGIONS],
-            united: ([false; REGIONS], false),
+            opened_empty: false,
         };
         let authority = Authority {
             store: 0,
@@ -400,6 +404,7 @@ impl World {
             copies: vec![ledger],
             agents: vec![],
             witness,
+            copied_witness: None,
             adopted: 0,
             ever: 0,
             copied_pending: vec![],
@@ -436,6 +441,7 @@ impl World {
             seen: [None; 2],
             roster,
             has_witness: self.setup.region_witness == WitnessMode::Required,
+            away: false,
         }
     }
 

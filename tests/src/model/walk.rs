@@ -44,6 +44,7 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walked {
     pub exposed: u64,
+    pub steps: u64,
     pub exits: [u32; 4],
 }
 
@@ -104,7 +105,7 @@ fn witness(c: bool, x: u8) -> Action {
 
 fn region_fault(region: u8, agent: u8, z: u8) -> Action {
     match z % 5 {
-        0 => Action::CloneRegion { region },
+        0 => Action::CloneRegion { region, whole: agent & 1 == 0 },
         1 => Action::CopyProcess { region, agent },
         2 => Action::LoseRegionWitness { region },
         _ => Action::RestartAgent { region, agent },
@@ -172,7 +173,7 @@ pub fn walk_with(seed: u64, steps: usize, setup: impl Fn(u64) -> Setup) -> Resul
         Some(violation) => Err(Box::new(Found { setup, actions, violation })),
         None => {
             let exposed = world.exposed.by.iter().filter(|b| **b != 0).count() as u64;
-            Ok(Walked { exposed, exits: world.log.1 })
+            Ok(Walked { exposed, steps: actions.len() as u64, exits: world.log.1 })
         }
     }
 }

@@ -179,6 +179,12 @@ impl Sim {
         }
     }
 
+    /// Whether a process stands still.
+    #[must_use]
+    pub fn is_paused(&self, process: ProcessId) -> bool {
+        self.inner().paused.contains(&process)
+    }
+
     /// How many tasks a process has.
     #[must_use]
     pub fn tasks_of(&self, process: ProcessId) -> usize {

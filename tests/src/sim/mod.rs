@@ -13,7 +13,8 @@
 //! | [`net`] | the wide area, with its faults |
 //! | [`ops`], [`operate`] | what can happen, and doing it |
 //! | [`run`] | a run from set-up to verdict, and shortening one that fails |
-//! | [`mutation`] | rules taken out, to see that it is found |
+//! | [`mutation`], [`removals`] | rules taken out, to see that it is found |
+//! | [`pinned`] | what was found, kept |
 //! | [`world`] | one installation, and everything that it ever exposed |
 
 pub mod disk;
@@ -23,5 +24,7 @@ pub mod net;
 pub mod operate;
 pub mod ops;
 pub mod parts;
+pub mod pinned;
+pub mod removals;
 pub mod run;
 pub mod world;

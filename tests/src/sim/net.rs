@@ -19,7 +19,7 @@ use super::mutation::Mutation;
 pub const DEADLINE_MS: u64 = 5_000;
 
 /// What is wrong with one region's link.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Link {
     /// Nothing reaches the authority.
     pub cut_there: bool,

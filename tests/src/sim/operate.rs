@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cadastre_core::ids::Name;
 use cadastre_core::registry::RegionEvent;
@@ -18,6 +19,9 @@ use super::world::{RegionStore, Store, World};
 
 /// How long an operator waits for the authority, in milliseconds of virtual time.
 const PATIENCE_MS: u64 = 8_000;
+
+/// How long callers are in a hurry after a store was copied, in milliseconds of virtual time.
+const RUSH_MS: u64 = 2_000;
 
 /// Carries out `kind`; what cannot be done just now is left undone.
 pub fn operate(world: &mut World, kind: Kind) {
@@ -237,20 +241,35 @@ fn restore_region(world: &mut World, r: usize) {
     world.start_agent(r, 0, 0);
 }
 
-/// The data folder is copied to a second machine and started there; the witness beside it is not.
+/// The data folder is copied to a second machine and started there. The witness beside it is copied too where the
+/// authority can be reached; while the region is cut off, two such copies are among the limits.
 fn clone_region(world: &mut World, r: usize) {
     let image = world.regions[r].stores[0].disk.image();
-    world.say(format!("{}'s data folder is copied and a second agent started on the copy", world.regions[r].name));
-    let copy = RegionStore {
-        disk: Disk::new(&world.sim, "clone", Some(&image)),
-        witness: SimWitness::new(&world.sim),
-        backups: vec![],
-    };
+    let whole = world.reaches_authority(r) && world.sim.one_in(2);
+    world.say(format!(
+        "{}'s data folder is copied{} and a second agent started on the copy",
+        world.regions[r].name,
+        if whole { ", witness and all," } else { "" }
+    ));
+    let witness = SimWitness::new(&world.sim);
+    if whole {
+        witness.put_back(world.regions[r].stores[0].witness.image());
+    }
+    let copy = RegionStore { disk: Disk::new(&world.sim, "clone", Some(&image)), witness, backups: vec![] };
     world.stop_agent(r, 1);
     world.regions[r].stores.truncate(1);
     world.regions[r].stores.push(copy);
     world.apply_mutation();
     world.start_agent(r, 1, 1);
+    // Both are asked for much before the authority can tell them apart.
+    let rush = Arc::clone(&world.regions[r].rush);
+    rush.store(true, Ordering::Relaxed);
+    world.sim.run_for_ms(RUSH_MS);
+    rush.store(false, Ordering::Relaxed);
+    if whole {
+        // Its first message is answered: what happens to the network later does not make it cut off now.
+        world.sim.run_for_ms(PATIENCE_MS);
+    }
 }
 
 /// What people do.
@@ -275,8 +294,8 @@ fn by_operator(world: &mut World, kind: Kind) {
             if matches!(retired, Some(Ok(_))) {
                 world.regions[r].retired = true;
             } else if retired.is_none() {
-                // Nobody knows whether it was done: the region is no longer counted on.
-                world.regions[r].retired = true;
+                // Nobody knows whether it was done: the region goes on as long as it is let, and is not counted on.
+                world.regions[r].may_be_retired = true;
             }
         }
         Kind::Fence(r) | Kind::Drain(r) | Kind::Recover(r) if r < world.regions.len() => {
@@ -328,7 +347,7 @@ async fn change_namespace(authority: &Authority, kind: Kind, freeze: bool, step:
 }
 
 /// An operator states the truth about a silent region, having stopped the old stores' authorities.
-fn state_bounds(world: &mut World, authority: &Arc<Authority>, r: usize) {
+pub(super) fn state_bounds(world: &mut World, authority: &Arc<Authority>, r: usize) {
     if r >= world.regions.len() || authority.is_open() {
         return;
     }

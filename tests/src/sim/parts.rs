@@ -121,10 +121,6 @@ impl SimWitness {
         self.state().bend = Some(bend);
     }
 
-    fn agrees_when_empty(state: &WitnessState) -> bool {
-        state.marks.is_empty() && state.bend == Some(WitnessBend::EmptyAgrees)
-    }
-
     /// Loses all that it holds.
     pub fn lose(&self) {
         self.put_back((Marks::new(), Roster::default()));
@@ -146,7 +142,7 @@ impl Witness for SimWitness {
     async fn read(&self) -> Result<Option<Marks>, WitnessError> {
         self.reach().await?;
         let state = self.state();
-        let there = !state.marks.is_empty() || Self::agrees_when_empty(&state);
+        let there = !state.marks.is_empty();
         Ok(there.then(|| state.marks.clone()))
     }
 
@@ -154,7 +150,7 @@ impl Witness for SimWitness {
         self.reach().await?;
         let state = self.state();
         let named = state.marks.iter().filter(|(scope, _)| scopes.contains(scope));
-        let there = !state.marks.is_empty() || Self::agrees_when_empty(&state);
+        let there = !state.marks.is_empty();
         Ok(there.then(|| named.map(|(s, m)| (s.clone(), *m)).collect()))
     }
 

@@ -8,7 +8,7 @@ use global_authority::service::Authority;
 use super::exec::Sim;
 use super::mutation::Mutation;
 use super::net::Link;
-use super::operate::{granted_to_an_old_epoch, operate};
+use super::operate::{granted_to_an_old_epoch, operate, state_bounds};
 use super::ops::{Kind, Op, Profile, operations};
 use super::parts::{SimClock, SimWitness};
 use super::world::{AgentProcess, Region, RegionStore, SERVICE, World, lock};
@@ -70,7 +70,11 @@ pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
     world.say(format!("seed {seed}: {}", profile.describe()));
     let failure = judge(&mut world, &profile, ops);
     let trace = lock(&world.trace).clone();
-    Outcome { failure, virtual_ms: sim.now_ms(), exposed: world.exposed_count(), messages: world.net.messages(), trace }
+    let (exposed, messages) = (world.exposed_count(), world.net.messages());
+    // Tasks hold the world that holds them: without an end it would stay in memory.
+    world.net.end();
+    sim.end();
+    Outcome { failure, virtual_ms: sim.now_ms(), exposed, messages, trace }
 }
 
 fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
@@ -80,7 +84,10 @@ fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
     for op in ops {
         world.sim.reseed(op.seed);
         match op.kind {
-            Kind::Run(ms) => world.sim.run_for_ms(ms),
+            Kind::Run(ms) => {
+                world.flush();
+                world.sim.run_for_ms(ms);
+            }
             kind => operate(world, kind),
         }
         if let Some(duplicate) = world.duplicate() {
@@ -176,6 +183,8 @@ pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), 
         agents: vec![agent(), agent()],
         witnessed,
         retired: false,
+        may_be_retired: false,
+        rush: Arc::default(),
     });
     world.apply_mutation();
     Ok(())
@@ -196,7 +205,8 @@ fn settle(world: &mut World) -> Option<Failure> {
         }
         let starved: Vec<String> = (0..world.regions.len())
             .filter(|r| {
-                !world.regions[*r].retired && !world.regions[*r].is_forgotten(world.exposed_by(&world.regions[*r].name))
+                let region = &world.regions[*r];
+                !region.retired && !region.may_be_retired && !region.is_forgotten(world.exposed_by(&region.name))
             })
             .filter(|r| world.exposed_by(&world.regions[*r].name) < before[*r] + 60)
             .map(|r| world.regions[r].name.clone())
@@ -206,10 +216,13 @@ fn settle(world: &mut World) -> Option<Failure> {
         }
         if waited >= SETTLE_MS {
             let open = world.operator().map(|a| a.how().as_str());
+            let waits = world.operator().and_then(|a| finish(world, 20_000, async move { a.quarantines().await }));
+            let waits = waits.and_then(Result::ok).and_then(|q| q.quarantines.into_iter().next());
             let states: Vec<String> = world.regions.iter().map(Region::describe).collect();
             return Some(Failure::Wedge(format!(
-                "{} not served; the authority is {open:?}; {}",
+                "{} not served; the authority is {open:?}, waiting for {:?}; {}",
                 starved.join(", "),
+                waits.map(|q| (q.reason, q.waiting_for)),
                 states.join("; ")
             )));
         }
@@ -253,10 +266,15 @@ fn heal(world: &mut World) {
 /// Fenced and drained regions are brought back; a frozen or deleted namespace is made live.
 fn recover_all(world: &mut World) {
     for _ in 0..10 {
-        let Some(authority) = world.operator().filter(|a| a.is_open()) else {
+        let Some(authority) = world.operator() else { continue };
+        if !authority.is_open() {
+            // A store from before a region was retired waits for it for ever: the operator speaks for it.
+            for r in (0..world.regions.len()).filter(|r| world.regions[*r].retired).collect::<Vec<_>>() {
+                state_bounds(world, &authority, r);
+            }
             world.sim.run_for_ms(3_000);
             continue;
-        };
+        }
         let names: Vec<_> = world.regions.iter().filter(|r| !r.retired).map(|r| r.name.clone()).collect();
         let done = finish(world, 20_000, async move {
             for name in names {
@@ -273,8 +291,10 @@ fn recover_all(world: &mut World) {
             }
             Ok::<_, global_authority::service::ServiceError>(())
         });
-        if matches!(done, Some(Ok(()))) {
-            return;
+        match done {
+            Some(Ok(())) => return,
+            Some(Err(error)) => world.say(format!("not made live again: {error}")),
+            None => world.say("not made live again within 20 s"),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! was ever exposed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cadastre_core::continuity::WitnessMode;
@@ -15,7 +16,7 @@ use region_agent::context::Times;
 use super::disk::{Disk, Image};
 use super::exec::{ProcessId, Sim};
 use super::mutation::{Mutation, Whose};
-use super::net::{Net, SimUplink};
+use super::net::{Link, Net, SimUplink};
 use super::parts::{SimClock, SimEntropy, SimWitness};
 
 /// The first operator's token.
@@ -92,6 +93,10 @@ pub struct Region {
     pub witnessed: bool,
     /// Whether an operator ended it.
     pub retired: bool,
+    /// Whether an operator meant to, and was not told whether it was done.
+    pub may_be_retired: bool,
+    /// Whether its callers are in a hurry.
+    pub rush: Arc<AtomicBool>,
 }
 
 /// A region, the epoch that an operator raised it to, and each namespace's highest granted ordinal by then.
@@ -206,6 +211,14 @@ impl World {
         self.witness.bend(rule.witness);
     }
 
+    /// Where a rule about durability is taken out: what is committed by now is durable after all.
+    pub fn flush(&self) {
+        let Some(rule) = self.mutation.filter(|m| m.lose_unsynced) else { return };
+        let authority = self.stores.iter().map(|s| &s.disk).filter(|_| rule.whose != Whose::Regions);
+        let regions = self.regions.iter().flat_map(|r| r.stores.iter().map(|s| &s.disk));
+        authority.chain(regions.filter(|_| rule.whose != Whose::Authority)).for_each(Disk::sync);
+    }
+
     /// Starts a region's agents: two where the run has two a region.
     pub fn start_region(&mut self, r: usize) {
         self.start_agent(r, 0, 0);
@@ -287,12 +300,19 @@ impl World {
             clock: Arc::new(clock.clone()),
             entropy: Arc::new(SimEntropy(self.sim.clone())),
         };
+        let place = if parts.db.kind() == cadastre_runtime::db::EngineKind::Postgres {
+            String::new()
+        } else {
+            format!("place {store}")
+        };
         self.say(format!("agent {name}.{n} starts on its store {store}"));
         let uplink = SimUplink { net: self.net.clone(), region: name.clone(), token, process, bend: self.mutation };
         self.regions[r].agents[n] = AgentProcess { process, agent: Arc::clone(&cell), clock, store, alive: true };
         let (sim, trace, exposed) = (self.sim.clone(), Arc::clone(&self.trace), Arc::clone(&self.exposed));
+        let rush = Arc::clone(&self.regions[r].rush);
         self.sim.spawn(process, async move {
-            let setup = Setup { region: Name::new(name.clone()).expect("a name"), url: None, times: Times::default() };
+            let setup =
+                Setup { region: Name::new(name.clone()).expect("a name"), url: None, times: Times::default(), place };
             let uplink: Arc<SimUplink> = Arc::new(uplink);
             // A supervisor: an incarnation that must end is followed by a fresh one.
             loop {
@@ -314,6 +334,7 @@ impl World {
                         namespace: Name::new(namespace).expect("a name"),
                         exposed: Arc::clone(&exposed),
                         trace: Arc::clone(&trace),
+                        rush: Arc::clone(&rush),
                     };
                     sim.spawn(process, call.run());
                 }
@@ -322,6 +343,13 @@ impl World {
                 sim.sleep_ms(1_000).await;
             }
         });
+    }
+
+    /// Whether a region's messages are answered: its link is whole, and nobody who should answer stands still.
+    #[must_use]
+    pub fn reaches_authority(&self, r: usize) -> bool {
+        let awake = self.authorities.iter().all(|a| !self.sim.is_paused(a.process));
+        awake && self.net.link(&self.regions[r].name) == Link::default() && self.operator().is_some()
     }
 
     /// Kills an agent.
@@ -421,13 +449,15 @@ struct Caller {
     namespace: Name,
     exposed: Arc<Mutex<Exposed>>,
     trace: Trace,
+    rush: Arc<AtomicBool>,
 }
 
 impl Caller {
     async fn run(self) {
         let service = Name::new(SERVICE).expect("a name");
         loop {
-            self.sim.sleep_ms(100 + self.sim.below(400)).await;
+            let pause = 100 + self.sim.below(400);
+            self.sim.sleep_ms(if self.rush.load(Ordering::Relaxed) { pause / 16 } else { pause }).await;
             if self.agent.ctx.alive().is_err() {
                 return;
             }

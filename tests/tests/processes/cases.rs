@@ -13,8 +13,8 @@ use tests::region::ask_ids;
 
 use crate::hand::{Hand, alone, code, fresh, ledger};
 use crate::help::{
-    all_but_a_batch, assert_clean_log, assert_dry, assert_sound, at_rest, extra_agent, number, quick, register, step,
-    take, token_of, until, use_up,
+    assert_clean_log, assert_dry, assert_sound, at_rest, extra_agent, number, quick, register, step, take, token_of,
+    until, use_up,
 };
 use crate::relay::{Mode, Relay};
 
@@ -86,17 +86,17 @@ async fn case_04_burst_on_a_tiny_segment() {
     }
     assert_eq!(most, 1, "one carve in flight");
     let (used, took) = (ticks(pid) - before, began.elapsed());
-    assert!(used < 300, "{used} hundredths of a second of processor time in {took:?}: somebody spins");
+    assert!(used < 500, "{used} hundredths of a second of processor time in {took:?}: somebody spins");
     let grown = sizes(&cluster).await;
     let largest = *grown.iter().max().unwrap();
     assert!(largest > 200, "sizes grow with the callers that wait: {grown:?}");
     server.psql_in(&database, "DROP TRIGGER slow ON segments");
-    // Slow callers from here on: each segment lasts longer than its target, and the next one is smaller.
+    // Seldom a caller from here on: what is in memory lasts longer than its target, and the next one is smaller.
     until("sizes shrink again", async || {
+        tokio::time::sleep(Duration::from_secs(6)).await;
         let left = crate::help::stand(&cluster, "eu", "orders").await.instance;
         take(&cluster, "eu", "orders", left.max(1), 5_000, &exposed).await;
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        *sizes(&cluster).await.last().unwrap() <= largest / 2
+        *sizes(&cluster).await.last().unwrap() < largest
     })
     .await;
     assert_sound(&cluster, &exposed).await;
@@ -121,7 +121,7 @@ async fn case_14_two_authorities() {
     // It goes on from what the right one gave it, to the last id, and takes nothing of the other one.
     let held = at_rest(&cluster, "eu", "orders").await.held();
     let (got, problem) = use_up(&cluster, "eu", "orders", 50, &exposed).await;
-    all_but_a_batch(got, held);
+    assert_eq!(got, held);
     assert_dry(&problem);
     assert!(ledger(&stranger, "orders").await.is_empty());
     agent.kill9();
@@ -189,7 +189,7 @@ async fn case_16_never_the_leader() {
     agent.change(move |spec| spec.env("CADASTRE_AUTHORITY_URL", addresses));
     cluster.restart_agent("eu").await;
     let (got, problem) = use_up(&cluster, "eu", "orders", 50, &exposed).await;
-    all_but_a_batch(got, held.region);
+    assert_eq!(got, held.region);
     assert_dry(&problem);
     let status = cluster.status("eu").await;
     assert!(["never", "down"].contains(&status["uplink"]["state"].as_str().unwrap()), "{status}");

@@ -120,6 +120,7 @@ async fn case_08_twins_without_an_identity_are_nobody() {
 async fn a_region_whose_store_was_put_back_burns_what_it_held_and_takes_the_next_epoch() {
     let exposed = Exposed::new();
     let cluster = quick().region("eu").namespace_with("orders", fixed(1_000, 100)).start().await;
+    take(&cluster, "eu", "orders", 10, 10, &exposed).await;
     at_rest(&cluster, "eu", "orders").await;
     cluster.region("eu").agent.kill9();
     let copies = Copies::of(&cluster, "eu");
@@ -143,12 +144,13 @@ async fn a_region_whose_store_was_put_back_burns_what_it_held_and_takes_the_next
     assert_sound(&cluster, &exposed).await;
 }
 
-/// The same without any witness: the authority remembers what it heard of the store.
-#[tokio::test]
-async fn without_a_witness_the_authority_finds_a_regions_store_that_was_put_back() {
-    let exposed = Exposed::new();
+/// A region without a witness, and a copy of its folder from before it issued: what came since then was heard of by
+/// the authority. Its agent is dead.
+async fn used_since_the_copy(exposed: &Exposed) -> (Cluster, Scratch) {
     let builder = quick().region("eu").agent_env("CADASTRE_WITNESS", "none");
     let cluster = builder.namespace_with("orders", fixed(1_000, 100)).start().await;
+    // The copy holds grants.
+    take(&cluster, "eu", "orders", 10, 10, exposed).await;
     at_rest(&cluster, "eu", "orders").await;
     let agent = &cluster.region("eu").agent;
     agent.kill9();
@@ -156,14 +158,46 @@ async fn without_a_witness_the_authority_finds_a_regions_store_that_was_put_back
     copy_folder(&agent.data_folder(), copies.path());
     cluster.restart_agent("eu").await;
     cluster.until_served("eu", "orders").await;
-    take(&cluster, "eu", "orders", 700, 10, &exposed).await;
-    // Heard of by the authority.
+    take(&cluster, "eu", "orders", 700, 10, exposed).await;
     at_rest(&cluster, "eu", "orders").await;
     agent.kill9();
+    (cluster, copies)
+}
+
+/// The same without any witness: the authority remembers what it heard of the store.
+#[tokio::test]
+async fn without_a_witness_the_authority_finds_a_regions_store_that_was_put_back() {
+    let exposed = Exposed::new();
+    let (cluster, copies) = used_since_the_copy(&exposed).await;
+    let agent = &cluster.region("eu").agent;
     put_back(copies.path(), &agent.data_folder());
     agent.start_again();
     supervised_until_served(&cluster, "eu", &exposed).await;
     assert_eq!(cluster.status("eu").await["epoch"], 2);
+    take(&cluster, "eu", "orders", 1_500, 50, &exposed).await;
+    assert_sound(&cluster, &exposed).await;
+}
+
+/// The answer that names what is kept of the store is lost: the store's own word must not have taken its place.
+#[tokio::test]
+async fn a_lost_answer_does_not_let_a_store_that_was_put_back_confirm_itself() {
+    let exposed = Exposed::new();
+    let (cluster, copies) = used_since_the_copy(&exposed).await;
+    let agent = &cluster.region("eu").agent;
+    // Into the same files, as a volume that is rolled back: the place does not give it away.
+    for file in std::fs::read_dir(copies.path()).unwrap().map(Result::unwrap) {
+        let into = agent.data_folder().join(file.file_name());
+        std::fs::write(into, std::fs::read(file.path()).unwrap()).unwrap();
+    }
+    for file in std::fs::read_dir(agent.data_folder()).unwrap().map(Result::unwrap) {
+        if !copies.path().join(file.file_name()).exists() {
+            std::fs::remove_file(file.path()).unwrap();
+        }
+    }
+    cluster.region("eu").link.lose_answers(2);
+    agent.start_again();
+    supervised_until_served(&cluster, "eu", &exposed).await;
+    assert_eq!(cluster.status("eu").await["epoch"], 2, "{}", agent.log());
     take(&cluster, "eu", "orders", 1_500, 50, &exposed).await;
     assert_sound(&cluster, &exposed).await;
 }

@@ -98,31 +98,42 @@ pub async fn at_rest(cluster: &Cluster, region: &str, namespace: &str) -> Stand 
     last.0
 }
 
-/// Asks for ids, `batch` at a time and then one by one, until nothing comes any more; enters them. Returns
-/// how many came, and the refusal.
+/// Ids from a region as a caller gets them who waits for a refill as long as one may. A batch that is refused
+/// half-way is a gap, and on a busy machine the default wait is short.
+pub async fn patient_ids(cluster: &Cluster, region: &str, namespace: &str, count: u32) -> Result<Vec<i64>, Problem> {
+    let request = http::client()
+        .post(format!("{}/v1/ids", cluster.region(region).url))
+        .bearer_auth(&cluster.service_token)
+        .header("Cadastre-Timeout-Ms", "5000")
+        .json(&serde_json::json!({"namespace": namespace, "count": count}));
+    let answer = request.send().await.map_err(|error| Problem::connection(&error))?;
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    let body: Value = answer.json().await.map_err(|error| Problem::connection(&error))?;
+    match body["ids"].as_array() {
+        Some(ids) => Ok(ids.iter().map(|id| id.as_str().unwrap().parse().unwrap()).collect()),
+        None => Err(Problem::of(status, &headers, &body)),
+    }
+}
+
+/// Asks for ids until nothing comes any more, and enters them; how many came, and the refusal. No more than
+/// `batch` at a time and never more than are in memory: a batch that is refused half-way would be a gap.
 pub async fn use_up(cluster: &Cluster, region: &str, namespace: &str, batch: u32, exposed: &Exposed) -> (u64, Problem) {
     let mut got = 0;
-    let mut count = batch;
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < end, "after a minute there is no end of {namespace}: {got} ids came");
-        match cluster.ids(region, namespace, count).await {
+        let in_memory = stand(cluster, region, namespace).await.instance;
+        let count = u32::try_from(in_memory).unwrap().clamp(1, batch);
+        match patient_ids(cluster, region, namespace, count).await {
             Ok(ids) => {
                 exposed.record(region, &ids);
                 got += ids.len() as u64;
             }
-            Err(_) if count > 1 => count = 1,
             // A carve may be under way while the tier above is well: the caller's wait was too short.
             Err(problem) if problem.detail.contains("under way") => {}
             Err(problem) => return (got, problem),
         }
     }
-}
-
-/// All that was held came out, save what one refused batch had taken when the tier above was found dry: that
-/// is a gap. No batch of these tests is larger than 50.
-pub fn all_but_a_batch(got: u64, held: u64) {
-    assert!(got <= held && held - got < 50, "{got} ids came of {held} that were held");
 }
 
 /// Takes exactly so many ids, in batches that may be refused for a moment.
@@ -131,7 +142,7 @@ pub async fn take(cluster: &Cluster, region: &str, namespace: &str, ids: u64, ba
     let end = Instant::now() + Duration::from_secs(60);
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(u32::MAX).min(batch);
-        match cluster.ids(region, namespace, count).await {
+        match patient_ids(cluster, region, namespace, count).await {
             Ok(ids) => {
                 exposed.record(region, &ids);
                 left -= ids.len() as u64;

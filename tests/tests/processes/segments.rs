@@ -165,9 +165,9 @@ async fn a_segment_of_an_epoch_that_is_over_is_not_answered_again() {
     assert_sound(&cluster, &exposed).await;
 }
 
-/// The process forks after it was given a segment, and both go on with its incarnation and token. The thick
-/// client, which notices a fork by itself and lets the child begin anew, is not part of this version: here is
-/// what the region sees of one that does not. Nobody is given what another one has, and once both have asked,
+/// The process forks after it was given a segment, and both go on with its incarnation and token. Our client notices a
+/// fork by itself and lets the child begin anew (`shared/client/tests/fork.rs`): here is what the region sees of one
+/// that does not. Nobody is given what another one has, and once both have asked,
 /// neither is given anything more under that incarnation.
 #[tokio::test]
 async fn case_09_fork() {

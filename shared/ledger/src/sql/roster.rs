@@ -143,7 +143,7 @@ fn seen(row: &Row) -> Result<Mark, DbError> {
     })
 }
 
-/// Keeps a mark of the other side if it is the highest so far.
+/// Keeps a mark of the other side if it is the newest so far, and the highest bound that any had.
 ///
 /// # Errors
 /// Those of the store.
@@ -158,11 +158,14 @@ pub async fn keep_mark(tx: &mut Tx, scope: &Scope, mark: &Mark) -> Result<(), Db
     tx.execute(
         "INSERT INTO seen_marks (scope, generation, seq, row_id, bound) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT (scope) DO UPDATE SET generation = excluded.generation, seq = excluded.seq,
-         row_id = excluded.row_id, bound = excluded.bound
+         row_id = excluded.row_id,
+         bound = CASE WHEN seen_marks.bound > excluded.bound THEN seen_marks.bound ELSE excluded.bound END
          WHERE excluded.generation > seen_marks.generation
             OR (excluded.generation = seen_marks.generation AND excluded.seq > seen_marks.seq)",
         &args,
     )
     .await?;
+    let [scope, _, _, _, bound] = args;
+    tx.execute("UPDATE seen_marks SET bound = $2 WHERE scope = $1 AND bound < $2", &[scope, bound]).await?;
     Ok(())
 }

@@ -5,16 +5,23 @@
 //! `payload_too_large`. Invariant: no plain-text rejection of the framework leaves the server.
 //! Absent on purpose: a check of `Content-Type` (the body is JSON or it is refused as such).
 
-use axum::body::Bytes;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use cadastre_protocol::error::Code;
+use http_body_util::LengthLimitError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::{BODY_LIMIT, HttpProblem};
+
+/// A body may take so long to arrive.
+pub(super) const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A JSON body, in or out.
 #[derive(Clone, Copy, Debug)]
@@ -24,24 +31,49 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
-        let body = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                HttpProblem::new(Code::PayloadTooLarge, format!("a body may have at most {BODY_LIMIT} bytes"))
-            } else {
-                HttpProblem::new(Code::InvalidRequest, format!("the body did not arrive: {}", rejection.body_text()))
-            }
+        let body = timeout(BODY_WITHIN, Bytes::from_request(request, state)).await.map_err(|_| late())?;
+        let body = body.map_err(|rejection| {
+            let why = || format!("the body did not arrive: {}", rejection.body_text());
+            unread(rejection.status() == StatusCode::PAYLOAD_TOO_LARGE, why)
         })?;
-        if body.is_empty() {
-            return Err(HttpProblem::new(Code::InvalidRequest, "a JSON body is needed; send at least {}"));
-        }
-        // A list would be read as the fields in order, without their names.
-        if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-            return Err(HttpProblem::new(Code::InvalidRequest, "the body must be a JSON object"));
-        }
-        serde_json::from_slice(&body)
-            .map(Self)
-            .map_err(|error| HttpProblem::new(Code::InvalidRequest, format!("the body: {error}")))
+        parse(&body).map(Self)
     }
+}
+
+/// A JSON body without a router around it: the same limit, the same refusals.
+///
+/// # Errors
+/// A problem that says what to send.
+pub async fn json_body<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
+    let body = timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT)).await.map_err(|_| late())?;
+    let body = body.map_err(|error| {
+        let text = error.to_string();
+        unread(error.into_inner().is::<LengthLimitError>(), || format!("the body did not arrive: {text}"))
+    })?;
+    parse(&body)
+}
+
+fn unread(too_large: bool, why: impl Fn() -> String) -> HttpProblem {
+    if too_large {
+        HttpProblem::new(Code::PayloadTooLarge, format!("a body may have at most {BODY_LIMIT} bytes"))
+    } else {
+        HttpProblem::new(Code::InvalidRequest, why())
+    }
+}
+
+fn late() -> HttpProblem {
+    HttpProblem::new(Code::InvalidRequest, format!("the body did not arrive within {} s", BODY_WITHIN.as_secs()))
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, HttpProblem> {
+    if body.is_empty() {
+        return Err(HttpProblem::new(Code::InvalidRequest, "a JSON body is needed; send at least {}"));
+    }
+    // A list would be read as the fields in order, without their names.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(HttpProblem::new(Code::InvalidRequest, "the body must be a JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| HttpProblem::new(Code::InvalidRequest, format!("the body: {error}")))
 }
 
 impl<T: Serialize> IntoResponse for Json<T> {

@@ -4,12 +4,16 @@
 //! bound, and new requests on kept-alive connections are told to go elsewhere. Invariant: once
 //! triggered, a shutdown is never taken back. Absent on purpose: restarts without a gap.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tower::Service;
+use tower::make::Shared;
 
 /// Whether the process is stopping; clones share it.
 #[derive(Clone, Debug)]
@@ -68,13 +72,19 @@ impl Shutdown {
 }
 
 /// Serves until the shutdown is triggered and what is under way then has finished, or `bound` has
-/// passed. The router must come from [`super::finish`] with the same shutdown.
+/// passed. The service must have the manners of [`super::finish`], with the same shutdown.
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown, bound: Duration) -> std::io::Result<()> {
+pub async fn serve<S>(listener: TcpListener, service: S, shutdown: Shutdown, bound: Duration) -> std::io::Result<()>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
     let stop = shutdown.clone();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stop.wait().await }).into_future();
+    let server = axum::serve(listener, Shared::new(service))
+        .with_graceful_shutdown(async move { stop.wait().await })
+        .into_future();
     let late = async {
         shutdown.wait().await;
         tokio::time::sleep(bound).await;

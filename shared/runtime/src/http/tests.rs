@@ -49,6 +49,7 @@ async fn every_bad_body_is_a_problem_with_a_reason() {
     for (body, reason) in [
         ("", "a JSON body is needed"),
         ("{", "EOF"),
+        ("[3]", "must be a JSON object"),
         ("{\"count\":\"3\"}", "invalid type"),
         ("{\"count\":3,\"more\":1}", "unknown field `more`"),
         ("{}", "missing field `count`"),
@@ -85,7 +86,7 @@ async fn a_request_id_goes_through_and_a_strange_one_is_replaced() {
     let ask = |id: &str| Request::get("/nowhere").header(REQUEST_ID, id).body(Body::empty()).unwrap();
     assert_eq!(call(ask("abc-1")).await.1[REQUEST_ID], "abc-1");
     assert_ne!(call(ask("a b")).await.1[REQUEST_ID], "a b");
-    let long = "x".repeat(REQUEST_ID_LIMIT + 1);
+    let long = "x".repeat(request_id::LIMIT + 1);
     assert_eq!(call(ask(&long)).await.1[REQUEST_ID].len(), 36);
 }
 
@@ -141,4 +142,23 @@ async fn stopping_is_bounded_and_a_late_request_is_told() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     shutdown.trigger();
     tokio::time::timeout(Duration::from_millis(200), server).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let server = tokio::spawn(serve(listener, routes(&shutdown), shutdown.clone(), Duration::from_secs(1)));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"POST /ask HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    let read = tokio::time::timeout(extract::BODY_WITHIN * 3, stream.read_to_string(&mut text)).await;
+    read.unwrap().unwrap();
+    assert!(text.starts_with("HTTP/1.1 422") && text.contains("did not arrive within"), "{text}");
+    shutdown.trigger();
+    server.await.unwrap().unwrap();
 }

@@ -1,0 +1,111 @@
+//! `POST /v1/segments` over HTTP: one request to one agent.
+//!
+//! Invariant: one try within one deadline; redirects are not followed; an answer longer than a segment needs is
+//! not read; no text that comes out of here holds the token. Absent on purpose: retries, the choice of an agent,
+//! and any reading of what is said.
+
+use std::fmt;
+use std::time::Duration;
+
+use cadastre_protocol::error::Problem;
+use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+
+use crate::conversation::Failure;
+use crate::error::Error;
+
+/// The longest body that is read.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// How long an agent may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// A service token, masked wherever it is printed.
+#[derive(Clone)]
+pub(crate) struct Token(String);
+
+impl Token {
+    pub(crate) fn new(text: impl Into<String>) -> Token {
+        Token(text.into())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How agents are asked.
+pub(crate) struct Http {
+    client: reqwest::Client,
+    addresses: Vec<String>,
+    token: Token,
+}
+
+impl Http {
+    /// A client for these agents; made in the process that uses it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) where the machine cannot make one.
+    pub(crate) fn new(addresses: Vec<String>, token: Token, request_timeout: Duration) -> Result<Http, Error> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT.min(request_timeout))
+            .timeout(request_timeout)
+            .build()
+            .map_err(|error| Error::closed(format!("no HTTP client: {error}")))?;
+        Ok(Http { client, addresses, token })
+    }
+
+    /// Asks one agent, once.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(crate) async fn ask(&self, agent: usize, request: &SegmentRequest) -> Result<SegmentAnswer, Failure> {
+        let address = self.addresses.get(agent).map_or("", |a| a.trim_end_matches('/'));
+        let failed = |error: reqwest::Error| Failure::Unreachable(format!("{address}: {}", whole(&error)));
+        let call = self.client.post(format!("{address}/v1/segments")).bearer_auth(&self.token.0).json(request);
+        let mut response = call.send().await.map_err(failed)?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                let text = format!("{address}: the answer is longer than {MAX_BODY_BYTES} bytes");
+                return Err(Failure::Unreachable(text));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            let unreadable = |error| Failure::Unreachable(format!("{address}: not a segment: {error}"));
+            return serde_json::from_slice(&body).map_err(unreadable);
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(Failure::Refused(problem)),
+            Err(_) => Err(Failure::Unreachable(format!("{address}: HTTP {status}"))),
+        }
+    }
+}
+
+/// An error and everything under it: reqwest's own text hides the cause.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_masked() {
+        assert_eq!(format!("{:?}", Token::new("cad_svc_secret")), "***");
+    }
+}
