@@ -167,8 +167,9 @@ impl fmt::Display for AllocationId {
 #[serde(transparent)]
 pub struct Name(String);
 
-/// The longest [`Name`], in bytes.
+/// The longest [`Name`], in bytes; the product's own names of slots (`NAME@3`) may be longer by theirs.
 pub const MAX_NAME_BYTES: usize = 128;
+const MAX_SLOT_DIGITS: usize = 4;
 
 /// Not a name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -183,12 +184,27 @@ impl Name {
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
         let text = text.into();
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-        let starts_well = text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
-        if starts_well && text.len() <= MAX_NAME_BYTES && text.chars().all(allowed) {
+        let (plain, slot) = text.split_once('@').map_or((text.as_str(), None), |(plain, slot)| (plain, Some(slot)));
+        let starts_well = plain.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+        let ends_well =
+            slot.is_none_or(|s| s.len() <= MAX_SLOT_DIGITS && s.parse::<u32>().is_ok_and(|n| n.to_string() == s));
+        if starts_well && ends_well && plain.len() <= MAX_NAME_BYTES && plain.chars().all(allowed) {
             Ok(Self(text))
         } else {
             Err(InvalidName)
         }
+    }
+
+    /// The name of a slot's number line in a time-based namespace: `NAME@SLOT`. Only the product makes such names.
+    #[must_use]
+    pub fn of_slot(&self, slot: u32) -> Self {
+        Self(format!("{}@{slot}", self.0))
+    }
+
+    /// Whether it is the name of a slot's number line.
+    #[must_use]
+    pub fn is_of_slot(&self) -> bool {
+        self.0.contains('@')
     }
 
     /// The text.
@@ -244,11 +260,27 @@ mod tests {
 
     #[test]
     fn names_are_checked_at_every_door() {
-        for good in ["orders", "a", "9", "shop.orders", "Orders_2", "a:b-c"] {
+        for good in ["orders", "a", "9", "shop.orders", "Orders_2", "a:b-c", "a@0", "a@1023"] {
             assert!(Name::new(good).is_ok(), "{good}");
         }
         let long = "x".repeat(129);
-        for bad in ["", "-a", ".a", "a b", "a/b", "ä", "a\n", "a'", long.as_str()] {
+        for bad in [
+            "",
+            "-a",
+            ".a",
+            "a b",
+            "a/b",
+            "ä",
+            "a\n",
+            "a'",
+            "a@",
+            "@1",
+            "a@b",
+            "a@01",
+            "a@1@2",
+            "a@12345",
+            long.as_str(),
+        ] {
             assert!(Name::new(bad).is_err(), "{bad:?}");
             assert!(serde_json::from_value::<Name>(serde_json::json!(bad)).is_err(), "{bad:?}");
         }

@@ -10,6 +10,7 @@
 //! | [`namespace`] | the authority's watermark and its grant decision |
 //! | [`pool`] | a region's grants, blocks and carves |
 //! | [`segment`], [`chunks`] | one process's cursor (the only file with atomics), and many ids at a time for one thread |
+//! | [`layout`], [`window`], [`stamp`] | time-based ids: bits, who may stamp when, and one worker's stamps |
 //! | [`refill`] | when to ask above, and for how much: one policy for three tiers |
 //! | [`registry`] | the life cycle of a region |
 //! | [`roster`] | who exists, as versioned entries that both tiers keep and unite |
@@ -23,6 +24,7 @@ pub mod continuity;
 pub mod decimal;
 pub mod ids;
 pub mod invariant;
+pub mod layout;
 pub mod mark;
 pub mod namespace;
 pub mod plan;
@@ -36,6 +38,8 @@ pub mod segment;
 #[cfg(test)]
 mod segment_tests;
 pub mod sequence;
+pub mod stamp;
+pub mod window;
 
 /// What the cursor is made of; a model checker puts its own in their place.
 mod sync {

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::decimal;
 use crate::ids::Name;
+use crate::layout::Layout;
 use crate::range::Range;
-use crate::sequence::{Definition, Sequence};
+use crate::sequence::{Definition, Sequence, SequenceError};
+use crate::window::Slot;
 
 /// What sort of ids a namespace has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,27 @@ pub enum NamespaceKind {
     /// Values of a sequence definition.
     #[default]
     Range,
+    /// Time, region, worker and sequence in 63 bits. Nothing is granted of it itself: each of its slots has a number
+    /// line of its own.
+    Snowflake,
+    /// UUIDs of RFC 9562, version 7: no coordination, and unique only with all probability.
+    UuidV7,
+    /// The number line of one slot of a `snowflake` namespace: its ordinals are units of time. Made by the authority,
+    /// never by an operator, and shown with its namespace.
+    Slot,
+}
+
+impl NamespaceKind {
+    /// The word used in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Range => "range",
+            Self::Snowflake => "snowflake",
+            Self::UuidV7 => "uuid_v7",
+            Self::Slot => "slot",
+        }
+    }
 }
 
 /// A namespace as the roster knows it. Its watermark is not here: it changes with every grant and
@@ -40,6 +63,27 @@ pub struct NamespaceEntry {
     /// The regions that may issue here; `None` is all of them.
     #[serde(default)]
     pub home: Option<Vec<Name>>,
+    /// How the bits of a time-based id are shared; it never changes. Of kinds `snowflake` and `slot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+    /// Whose slot it is. Of kind `slot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
+    /// Who reads its ids, and up to which value each can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readers: Vec<Reader>,
+}
+
+/// A program, a column or a format that takes the ids, and the largest value that it takes: 2^31-1, 2^53-1 (whatever
+/// parses JSON as JavaScript does), 2^63-1.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reader {
+    /// A name for people.
+    pub name: Name,
+    /// The largest value, included.
+    #[serde(with = "decimal::unsigned")]
+    pub up_to: u64,
 }
 
 /// Sizes and times of one namespace. The defaults suit 64-bit ids at up to 10^5 a second and region.
@@ -158,6 +202,54 @@ impl NamespaceEntry {
             frozen: false,
             deleted: false,
             home: None,
+            layout: None,
+            slot: None,
+            readers: Vec::new(),
+        }
+    }
+
+    /// A live namespace of kind `snowflake`. Its ordinals are units of time.
+    ///
+    /// # Errors
+    /// Those of the sequence of units; a layout that exists has none.
+    pub fn snowflake(layout: Layout, policy: Policy) -> Result<Self, SequenceError> {
+        let last = i64::try_from(layout.units() - 1).unwrap_or(i64::MAX - 1);
+        let units = Sequence::new(0, 1, 0, last)?;
+        Ok(Self { kind: NamespaceKind::Snowflake, layout: Some(layout), ..Self::new(units, policy) })
+    }
+
+    /// A live namespace of kind `uuid_v7`.
+    #[must_use]
+    pub fn uuid_v7(policy: Policy) -> Self {
+        Self { kind: NamespaceKind::UuidV7, ..Self::new(Sequence::default(), policy) }
+    }
+
+    /// The number line of one of its slots.
+    #[must_use]
+    pub fn slot_line(&self, slot: Slot) -> Self {
+        Self { kind: NamespaceKind::Slot, home: Some(vec![slot.region.clone()]), slot: Some(slot), ..self.clone() }
+    }
+
+    /// Whether it is one that operators make and services ask for.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.kind != NamespaceKind::Slot
+    }
+
+    /// The first reader that could be given a value which it does not take.
+    #[must_use]
+    pub fn overwhelmed(&self) -> Option<&Reader> {
+        let largest = self.largest_value();
+        self.readers.iter().find(|reader| reader.up_to < largest)
+    }
+
+    /// The highest value that it could ever give out, whoever is granted what and when.
+    #[must_use]
+    pub fn largest_value(&self) -> u64 {
+        match (self.kind, &self.layout) {
+            (NamespaceKind::UuidV7, _) => 0,
+            (_, Some(layout)) => layout.largest_id(),
+            (_, None) => self.definition.largest_value(),
         }
     }
 
@@ -249,6 +341,21 @@ mod tests {
     fn an_impossible_relation_names_its_setting() {
         let policy = Policy { segment_min: 9, segment_max: 8, ..Policy::default() };
         assert_eq!(policy.check().unwrap_err().field, "segment_min");
+    }
+
+    #[test]
+    fn a_reader_that_takes_too_little_is_named() {
+        let mut ns = namespace(i64::from(i32::MAX) + 1);
+        ns.readers.push(Reader { name: Name::new("till").unwrap(), up_to: i32::MAX as u64 });
+        assert_eq!(ns.overwhelmed().map(|r| r.name.as_str()), Some("till"));
+        ns.definition = namespace(i64::from(i32::MAX)).definition;
+        assert_eq!(ns.overwhelmed(), None);
+        let layout = Layout::new([41, 3, 7, 12], 1, 0).unwrap();
+        let mut events = NamespaceEntry::snowflake(layout, Policy::default()).unwrap();
+        events.readers.push(Reader { name: Name::new("page").unwrap(), up_to: (1 << 53) - 1 });
+        assert!(events.overwhelmed().is_some());
+        events.layout = Some(Layout::new([41, 2, 3, 7], 10, 0).unwrap());
+        assert_eq!(events.overwhelmed(), None);
     }
 
     #[test]

@@ -313,3 +313,79 @@ impl Cursor {
         self.cold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The cursor of one window of time: places of `unit << bits | n`, each issued at most once, in ascending order.
+///
+/// Unlike [`Cursor`] it has no standby: a window that is renewed goes on from its own end, so `end` only ever rises,
+/// and whoever reads an older one stays below it. What is issued is what one compare-and-set moved `cursor` over, so
+/// bound and stamp are taken in one step: a thread that was stopped between the look at the clock and here issues a
+/// place of this window or nothing.
+#[derive(Debug)]
+pub struct TimeCursor {
+    hot: Hot,
+}
+
+/// What came of asking a [`TimeCursor`].
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub enum Stamp {
+    /// These places.
+    Taken(Range),
+    /// Everything up to this place is issued, and the clock is not that far.
+    Ahead(u64),
+    /// The clock is at or beyond the window's end, or the cursor is closed.
+    Ended,
+}
+
+impl TimeCursor {
+    /// A cursor over one window.
+    pub fn new(window: Range) -> Self {
+        Self { hot: Hot { cursor: AtomicU64::new(window.lo()), end: AtomicU64::new(window.hi()) } }
+    }
+
+    /// Up to `max` places at or above `floor`, below `ceiling` and in the window. `max` 0 takes one.
+    #[inline]
+    pub fn take(&self, floor: u64, ceiling: u64, max: u64) -> Stamp {
+        loop {
+            let end = self.hot.end.load(Acquire);
+            let cursor = self.hot.cursor.load(Relaxed);
+            let top = ceiling.min(end);
+            let lo = cursor.max(floor);
+            if lo < top {
+                let hi = lo.saturating_add(max.max(1)).min(top);
+                // Not weak: a failure says that somebody else moved it.
+                if self.hot.cursor.compare_exchange(cursor, hi, Relaxed, Relaxed).is_ok()
+                    && let Ok(taken) = Range::new(lo, hi)
+                {
+                    return Stamp::Taken(taken);
+                }
+            } else if floor >= end || cursor >= CLOSED {
+                return Stamp::Ended;
+            } else {
+                return Stamp::Ahead(cursor);
+            }
+        }
+    }
+
+    /// The window was renewed up to `end`; an end below the present one changes nothing.
+    pub fn extend(&self, end: u64) {
+        self.hot.end.fetch_max(end, Release);
+    }
+
+    /// Stops issuing for good. Returns one past the last place that was or still may be issued: no call that begins
+    /// later issues anything. The second time it is `None`.
+    pub fn close(&self) -> Option<u64> {
+        let cursor = self.hot.cursor.swap(CLOSED, Relaxed);
+        (cursor < CLOSED).then_some(cursor)
+    }
+
+    /// One past the last place that was issued; `None` once closed.
+    pub fn next(&self) -> Option<u64> {
+        let cursor = self.hot.cursor.load(Relaxed);
+        (cursor < CLOSED).then_some(cursor)
+    }
+
+    /// The window's end.
+    pub fn end(&self) -> u64 {
+        self.hot.end.load(Acquire)
+    }
+}

@@ -75,6 +75,8 @@ codes! {
     AlreadyExists "already_exists" 409 false,
     /// The life cycle has no such step from where it stands.
     NotAllowed "not_allowed" 409 false,
+    /// Every slot of the layout belongs to a living region, or its windows have not ended.
+    LayoutFull "layout_full" 409 true,
     /// The body or batch is above the stated limit.
     PayloadTooLarge "payload_too_large" 413 false,
     /// The request cannot be understood; the detail says what to send.
@@ -85,6 +87,12 @@ codes! {
     Exhausted "exhausted" 503 false,
     /// Nothing left here right now; a refill is under way or the tier above is out of reach.
     SegmentDry "segment_dry" 503 true,
+    /// The clock is behind the last id of a time-based namespace by more than is waited for.
+    ClockRollback "clock_rollback" 503 true,
+    /// The time that was given to this worker or region has ended; a renewal is under way or out of reach.
+    WindowEnded "window_ended" 503 true,
+    /// Every worker id of the region is taken; the answer says when the next one may be free.
+    NoWorkerFree "no_worker_free" 503 true,
     /// The store may have gone back in time; nothing is given out until that is settled.
     Quarantined "quarantined" 503 true,
     /// The agent has not been confirmed yet what its store holds.

@@ -170,6 +170,16 @@ impl Definition {
         self.last.end().min(MAX_ORDINAL)
     }
 
+    /// The highest value of any ordinal under any version; 0 where all are negative.
+    pub fn largest_value(&self) -> u64 {
+        let highest = |v: &DefinitionVersion| {
+            let sequence = v.sequence();
+            let last = sequence.value_at(sequence.capacity().saturating_sub(1));
+            if sequence.increment() > 0 { last } else { Some(sequence.start()) }
+        };
+        self.versions().filter_map(highest).max().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    }
+
     /// The version that applies to an ordinal. Every ordinal has one; at or above the capacity it is the
     /// current version, which has no value for it.
     pub fn version_of(&self, ordinal: u64) -> &DefinitionVersion {
