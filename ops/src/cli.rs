@@ -8,12 +8,13 @@ mod flags;
 use std::path::PathBuf;
 
 use cadastre_core::ids::Name;
+use cadastre_core::namespace::Reader;
 use cadastre_protocol::admin::OperatorRole;
 use cadastre_protocol::ids::Shape;
 use cadastre_runtime::token::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use flags::{LimitFlags, PolicyFlags, SequenceFlags};
+pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
 
 /// Hands out number ranges to regions, and never the same number twice.
@@ -89,6 +90,8 @@ pub enum Verb {
     Quarantine(QuarantineVerb),
     /// Look at everything that can be wrong, and say what to do
     Doctor,
+    /// Plan the bits of time-based ids: which layouts last for how long, and for how many
+    Layout(LayoutArgs),
     /// Measure this machine: our paths against peers, in one run
     Bench(BenchArgs),
     /// A peer of `bench`: a bare HTTP server
@@ -97,6 +100,35 @@ pub enum Verb {
         /// Where it listens
         address: std::net::SocketAddr,
     },
+}
+
+/// `cadastre layout`.
+#[derive(Args, Clone, Debug)]
+pub struct LayoutArgs {
+    /// Regions at a time
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub regions: u64,
+    /// Workers (agents and processes that stamp) of each region at a time
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub workers: u64,
+    /// How many years it has to last
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub years: u64,
+    /// IDs a second of one worker at its peak
+    #[arg(long, value_parser = count, default_value = "1000000", value_name = "N")]
+    pub peak: u64,
+    /// Bits of the whole id: 63, or 53 where JavaScript reads it as a number
+    #[arg(long, default_value_t = 63, value_name = "BITS")]
+    pub bits: u32,
+    /// Look at this layout instead: bits of timestamp, region, worker and sequence
+    #[arg(long, value_parser = flags::bits, value_name = "T,R,W,S")]
+    pub layout: Option<[u32; 4]>,
+    /// The length of a unit of time of --layout
+    #[arg(long, default_value_t = 1, value_name = "MS")]
+    pub unit_ms: u32,
+    /// When time begins, milliseconds since the Unix epoch [default: 2025-01-01]
+    #[arg(long, value_name = "MS")]
+    pub epoch_ms: Option<u64>,
 }
 
 /// `cadastre bench`.
@@ -147,6 +179,11 @@ pub enum NamespaceVerb {
         /// Its name
         name: Name,
         #[command(flatten)]
+        kind: KindFlags,
+        /// Who reads the ids, and the largest value that it takes; more than that is refused
+        #[arg(long = "reader", value_parser = flags::reader, value_name = "NAME=LARGEST")]
+        readers: Vec<Reader>,
+        #[command(flatten)]
         sequence: SequenceFlags,
         #[command(flatten)]
         policy: PolicyFlags,
@@ -172,6 +209,9 @@ pub enum NamespaceVerb {
     Set {
         /// Its name
         name: Name,
+        /// Who reads the ids from now on, and the largest value that it takes
+        #[arg(long = "reader", value_parser = flags::reader, value_name = "NAME=LARGEST")]
+        readers: Vec<Reader>,
         #[command(flatten)]
         sequence: SequenceFlags,
         #[command(flatten)]

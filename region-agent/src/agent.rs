@@ -16,9 +16,10 @@ use cadastre_runtime::db::{DbError, EngineKind, migrate};
 use crate::context::{Context, Identity, Times};
 use crate::error::AgentError;
 use crate::issuer::Issuer;
-use crate::link::Link;
+use crate::link::{Link, Tiers};
 use crate::regional::Regional;
 use crate::sql;
+use crate::stamps::Stamps;
 use crate::uplink::Uplink;
 
 /// The name under which an agent holds its own segments, where nobody gives it another.
@@ -48,6 +49,8 @@ pub struct Agent {
     pub pool: Arc<Regional>,
     /// The instance tier.
     pub issuer: Arc<Issuer>,
+    /// The instance tier of time-based namespaces.
+    pub stamps: Arc<Stamps>,
     /// The conversation with the authority.
     pub link: Arc<Link>,
 }
@@ -101,8 +104,10 @@ impl Agent {
         pool.count_gone().await?;
         pool.count().await?;
         let issuer = Arc::new(Issuer::new(Arc::clone(&ctx), Arc::clone(&pool)));
-        let link = Arc::new(Link::new(Arc::clone(&ctx), Arc::clone(&pool), Arc::clone(&issuer), uplink));
-        Ok(Self { ctx, pool, issuer, link })
+        let stamps = Arc::new(Stamps::new(Arc::clone(&ctx), Arc::clone(&pool)));
+        let parts = Tiers { pool: Arc::clone(&pool), issuer: Arc::clone(&issuer), stamps: Arc::clone(&stamps) };
+        let link = Arc::new(Link::new(Arc::clone(&ctx), parts, uplink));
+        Ok(Self { ctx, pool, issuer, stamps, link })
     }
 
     /// Stops issuing for good and counts what is left in memory as burned: nothing of a segment is saved.
@@ -112,6 +117,7 @@ impl Agent {
             tracing::warn!(%error, "what is left in memory could not be counted; it is a gap all the same");
         }
         self.issuer.report();
+        self.stamps.close().await;
         self.leave().await;
     }
 

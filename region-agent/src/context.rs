@@ -79,6 +79,8 @@ pub struct View {
     pub standing: Option<StandingRow>,
     /// The authority's watermark of each namespace, as far as it was seen.
     pub watermarks: Arc<BTreeMap<Name, u64>>,
+    /// Until which unit the region was given time, by slot's number line, of its present epoch's slots.
+    pub windows: Arc<BTreeMap<Name, u64>>,
 }
 
 impl View {
@@ -183,6 +185,8 @@ pub struct Context {
     pub link_wake: Notify,
     /// Woken when a segment is wanted of the region now.
     pub refill_wake: Notify,
+    /// Woken when a time window is wanted of the region now.
+    pub window_wake: Notify,
     meters: Meters,
     view: RwLock<Arc<View>>,
     health: Mutex<Health>,
@@ -207,6 +211,7 @@ impl Context {
             continuity,
             link_wake: Notify::new(),
             refill_wake: Notify::new(),
+            window_wake: Notify::new(),
             meters: Meters::default(),
             view: RwLock::new(Arc::new(View::default())),
             health: Mutex::new(Health::default()),
@@ -295,16 +300,24 @@ impl Context {
     /// # Errors
     /// Those of the store.
     pub async fn reload(&self) -> Result<Arc<View>, AgentError> {
-        let read = self.continuity.db().read("agent_reload", |tx| {
+        let region = self.me.region.clone();
+        let read = self.continuity.db().read("agent_reload", move |tx| {
+            let region = region.clone();
             Box::pin(async move {
                 let roster = cadastre_ledger::sql::roster(tx).await?;
                 let version = sql::roster_version(tx).await?;
                 let standing = sql::standing(tx).await?;
                 let marks = cadastre_ledger::sql::seen_marks(tx).await?;
-                Ok::<_, DbError>((roster, version, standing, marks))
+                let mut windows = BTreeMap::new();
+                for line in lines(&roster, &region, standing) {
+                    let held = sql::time_held(tx, &line, standing.map(|s| s.epoch).unwrap_or_default()).await?;
+                    windows.insert(line, held.map_or(0, |held| held.hi()));
+                }
+                Ok::<_, DbError>((roster, version, standing, marks, windows))
             })
         });
-        let (roster, roster_version, standing, marks) = self.note_read(read.await.map_err(AgentError::from))?;
+        let (roster, roster_version, standing, marks, windows) =
+            self.note_read(read.await.map_err(AgentError::from))?;
         let watermarks = marks
             .into_iter()
             .filter_map(|(scope, mark)| match scope {
@@ -319,6 +332,7 @@ impl Context {
             callers: Arc::new(callers),
             standing,
             watermarks: Arc::new(watermarks),
+            windows: Arc::new(windows),
         });
         if let Some(standing) = standing {
             let mut health = self.health_mut();
@@ -411,4 +425,13 @@ impl Context {
             Err(_) => String::new(),
         }
     }
+}
+
+/// The number lines that a region stamps in under its present epoch.
+fn lines(roster: &Roster, region: &Name, standing: Option<StandingRow>) -> Vec<Name> {
+    let Some(standing) = standing else { return Vec::new() };
+    let mine = roster.namespaces().filter(|(_, entry)| {
+        entry.slot.as_ref().is_some_and(|slot| slot.region == *region && slot.epoch == standing.epoch)
+    });
+    mine.map(|(name, _)| name.clone()).collect()
 }

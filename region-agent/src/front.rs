@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
-use cadastre_core::namespace::NamespaceEntry;
+use cadastre_core::namespace::{NamespaceEntry, NamespaceKind};
 use cadastre_core::range::Range;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::ValueRange;
@@ -31,10 +31,11 @@ const MAX_PASSED_OVER: u32 = 4;
 /// were granted under, and would give them values that others have: a segment is carved only under the roster that
 /// the store has, so whatever is in memory is known to every view that is looked at later.
 pub struct Taken {
-    /// The ordinals.
+    /// The ordinals; of a time-based namespace the values themselves.
     pub ranges: Vec<Range>,
     view: Arc<View>,
     namespace: Name,
+    stamped: bool,
 }
 
 impl Taken {
@@ -51,6 +52,9 @@ impl Taken {
     /// # Errors
     /// `internal` where it has none: it was never granted then.
     pub fn value(&self, ordinal: u64) -> Result<i64, AgentError> {
+        if self.stamped {
+            return i64::try_from(ordinal).map_err(|_| internal());
+        }
         self.settings()?.definition.value_at(ordinal).ok_or_else(internal)
     }
 }
@@ -119,6 +123,10 @@ impl Front {
         wait: Duration,
     ) -> Result<i64, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
+        if settings.kind != NamespaceKind::Range {
+            let taken = self.stamped(view, settings, namespace, 1, wait).await?;
+            return taken.ranges.first().map_or_else(|| Err(internal()), |range| taken.value(range.lo()));
+        }
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
         if let Some(ordinal) = entry.one() {
             self.agent.issuer.note(&entry, settings, 1);
@@ -135,8 +143,9 @@ impl Front {
     /// `internal` where there is no such namespace: nothing can have been taken of it.
     pub fn taken(&self, namespace: &Name, ranges: Vec<Range>) -> Result<Taken, AgentError> {
         let view = self.agent.ctx.view();
-        let known = view.roster.namespace(namespace).is_some();
-        if known { Ok(Taken { ranges, view, namespace: namespace.clone() }) } else { Err(internal()) }
+        let known = view.roster.namespace(namespace).map(|settings| settings.kind != NamespaceKind::Range);
+        let stamped = known.ok_or_else(internal)?;
+        Ok(Taken { ranges, view, namespace: namespace.clone(), stamped })
     }
 
     /// `count` ordinals, in one or several stretches, each within one version of the definition.
@@ -152,8 +161,28 @@ impl Front {
         wait: Duration,
     ) -> Result<Taken, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
+        if settings.kind != NamespaceKind::Range {
+            return self.stamped(view, settings, namespace, count, wait).await;
+        }
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
         let ranges = self.wait_for(&entry, settings, count, wait).await?;
+        self.taken(namespace, ranges)
+    }
+
+    /// Ids of a time-based namespace.
+    async fn stamped(
+        &self,
+        view: &View,
+        settings: &NamespaceEntry,
+        namespace: &Name,
+        count: u64,
+        wait: Duration,
+    ) -> Result<Taken, AgentError> {
+        if settings.kind != NamespaceKind::Snowflake {
+            let text = format!("ids of {namespace} are UUIDs, and this call gives numbers; ask with POST /v1/ids");
+            return Err(problem(Code::InvalidRequest, text));
+        }
+        let ranges = self.agent.stamps.ids(view, settings, namespace, count, wait).await?;
         self.taken(namespace, ranges)
     }
 
@@ -172,6 +201,10 @@ impl Front {
         wait: Duration,
     ) -> Result<i64, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
+        if settings.kind != NamespaceKind::Range {
+            let text = "ids here are time-based, and a run must rise by 1; take them one by one";
+            return Err(problem(Code::InvalidRequest, text));
+        }
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
         let space = view.space_left(namespace, settings).saturating_add(self.agent.pool.left(namespace));
         let most = sizing::largest_segment(settings, space);
@@ -333,6 +366,11 @@ pub fn value_ranges(taken: &Taken) -> Result<Vec<ValueRange>, AgentError> {
     let settings = taken.settings()?;
     let mut all = Vec::with_capacity(taken.ranges.len());
     for range in &taken.ranges {
+        if taken.stamped {
+            let (first, last) = (range.lo().to_string(), (range.hi() - 1).to_string());
+            all.push(ValueRange { first, last, increment: "1".to_owned() });
+            continue;
+        }
         let mut rest = Some(*range);
         while let Some(range) = rest {
             let part = settings.definition.clip(range);

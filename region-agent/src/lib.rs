@@ -12,7 +12,8 @@
 //! | [`agent`] | a store opened and judged, and the parts put together |
 //! | [`context`] | what the parts share: who, store, what is known, how the tiers above are |
 //! | [`issuer`] | the instance tier: cursors, prefetch, who waits |
-//! | [`regional`] | the region tier: grants, blocks, segments |
+//! | [`stamps`] | the instance tier of time-based namespaces: workers and their windows |
+//! | [`regional`] | the region tier: grants, blocks, segments, worker windows |
 //! | [`link`], [`uplink`] | the conversation with the authority, and its HTTP form |
 //! | [`auth`] | callers and their limits, by the roster that the region keeps |
 //! | [`front`] | what every protocol's door calls |
@@ -40,6 +41,7 @@ pub mod regional;
 mod resp;
 pub mod sizing;
 pub mod sql;
+pub mod stamps;
 pub mod uplink;
 
 use std::net::SocketAddr;
@@ -77,7 +79,7 @@ pub struct RunningAgent {
     shutdown: Shutdown,
     server: JoinHandle<std::io::Result<()>>,
     resp_server: Option<JoinHandle<()>>,
-    loops: [JoinHandle<()>; 4],
+    loops: [JoinHandle<()>; 5],
     _data: DataDir,
 }
 
@@ -185,6 +187,7 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let loops = [
         tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),
+        tokio::spawn(loops::windows(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::housekeeping(Arc::clone(&agent), shutdown.clone())),
         samples,
     ];

@@ -66,6 +66,18 @@ pub async fn refills(agent: Arc<Agent>, shutdown: Shutdown) {
     }
 }
 
+/// Takes and renews time windows, ahead of need.
+pub async fn windows(agent: Arc<Agent>, shutdown: Shutdown) {
+    loop {
+        let pause = agent.stamps.run_once().await;
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = agent.ctx.window_wake.notified() => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
 /// Drains the histograms' samples: a scrape would, but nobody may ever come.
 pub async fn samples(metrics: Metrics, shutdown: Shutdown) {
     loop {

@@ -51,6 +51,12 @@ pub const METRICS: &[MetricDef] = &[
         Unit::Seconds,
         "How long segments and grants last together at the present rate; -1 at rate 0.",
     ),
+    def(
+        "cadastre_clock_rollbacks_total",
+        Counter,
+        Unit::Count,
+        "Requests for time-based ids that were refused because the clock is behind the last id, by namespace.",
+    ),
     def("cadastre_refill_seconds", Histogram, Unit::Seconds, "Duration of a carve, its commit and its gate included."),
     def("cadastre_refills_total", Counter, Unit::Count, "Segments carved, by namespace."),
     def(
@@ -221,6 +227,12 @@ pub fn refilled(region: &Name, namespace: &Name, seconds: f64, late: bool) {
 /// A refill did not succeed.
 pub fn refill_failed(region: &Name, code: Code) {
     metrics::counter!("cadastre_refill_failures_total", "region" => label(region), "code" => code.as_str())
+        .increment(1);
+}
+
+/// A caller was told that the clock is behind.
+pub fn clock_rollback(region: &Name, namespace: &Name) {
+    metrics::counter!("cadastre_clock_rollbacks_total", "region" => label(region), "namespace" => label(namespace))
         .increment(1);
 }
 

@@ -4,9 +4,11 @@
 
 use std::num::NonZeroU64;
 
+use cadastre_core::layout::Layout;
 use cadastre_core::namespace::{NamespaceEntry, Policy};
 use cadastre_core::plan;
 use cadastre_core::refill::{LastRange, RefillPolicy, RefillSettings};
+use cadastre_core::window::CLOCK_BOUND_MS;
 
 use crate::regional::Pool;
 
@@ -113,6 +115,19 @@ pub fn grant_want(
     let size = by_rate.map_or(entry.policy.grant_size, |p| p.next_size(peak));
     let size = size.max(waited_for).max(pool.wanted_above).min(entry.policy.grant_max);
     (room > 0).then(|| size.min(room))
+}
+
+/// How many units of time to ask for, where a slot's time ends at unit `ends`; `None` where it lasts long enough. A
+/// region that is cut off may stamp for `grant_target_seconds`: one part in 24 of that is asked for at a time, or what
+/// passes between two heartbeats.
+#[must_use]
+pub fn window_want(layout: &Layout, policy: &Policy, ends: u64, now_ms: u64, heartbeat_ms: u64) -> Option<u64> {
+    let length_ms = u64::from(policy.grant_target_seconds) * 1_000;
+    let step_ms = (length_ms / 24).max(heartbeat_ms * 2).min(length_ms / 2);
+    let enough_ms = now_ms.saturating_add(length_ms - step_ms);
+    // A little more: a first window begins a little in the past.
+    let want = layout.units_for(length_ms) + 2 * layout.units_for(CLOCK_BOUND_MS);
+    (ends < layout.units() && layout.begins_ms(ends) < enough_ms).then_some(want)
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Namespaces, services, operators: what an operator defines.
 
+use std::collections::BTreeMap;
+
 use cadastre_core::ids::Name;
+use cadastre_core::layout::Layout;
 use cadastre_core::mark::Scope;
-use cadastre_core::namespace::{NamespaceEntry, Policy};
+use cadastre_core::namespace::{NamespaceEntry, NamespaceKind, Policy};
+use cadastre_core::registry::RegionState;
 use cadastre_core::roster::{Body, Kind, Limits, MAX_LIST, OperatorEntry, Roster, ServiceEntry, TokenEntry};
 use cadastre_ledger::error::LedgerError;
-use cadastre_ledger::sql as shared;
+use cadastre_ledger::sql::{self as shared, ScopeRow};
 use cadastre_protocol::admin::{
     NamespacePatch, NamespaceView, NewNamespace, NewOperator, NewService, NewToken, OperatorRole, OperatorView,
     ServicePatch, ServiceView, TokenView,
@@ -15,6 +19,7 @@ use cadastre_runtime::token::Prefix;
 
 use super::error::problem;
 use super::roster::{Change, Effect};
+use super::slots::slot_views;
 use super::{Authority, ServiceError};
 
 fn invalid(detail: impl std::fmt::Display) -> ServiceError {
@@ -27,14 +32,14 @@ impl Authority {
     /// # Errors
     /// `already_exists`, `invalid_request`, or those of the store.
     pub async fn new_namespace(&self, who: &str, new: NewNamespace) -> Result<NamespaceView, ServiceError> {
-        let name = new.name.clone();
+        let (name, now) = (new.name.clone(), self.now_ms());
         self.change(who, "namespace", move |roster| {
             let (entry, effect) = match roster.namespace(&new.name) {
                 Some(held) if held.deleted => (revived(held, &new)?, Effect::None),
                 Some(_) => {
                     return Err(problem(Code::AlreadyExists, format!("there is a namespace {} already", new.name)));
                 }
-                None => (defined(&new)?, Effect::NewScope),
+                None => (defined(&new, roster, now)?, Effect::NewScope),
             };
             Ok((vec![Change { name: new.name.clone(), body: Body::Namespace(entry), effect }], ()))
         })
@@ -62,10 +67,17 @@ impl Authority {
                 entry.policy.check().map_err(invalid)?;
             }
             let mut effect = Effect::None;
+            if let Some(readers) = &patch.readers {
+                entry.readers.clone_from(readers);
+            }
             if let Some(sequence) = patch.sequence {
+                if entry.kind != NamespaceKind::Range {
+                    return Err(invalid(format!("sequence: a namespace of kind {} has none", entry.kind.as_str())));
+                }
                 entry.definition = entry.definition.append(watermark, sequence).map_err(invalid)?;
                 effect = Effect::LockAt(watermark);
             }
+            check_readers(&entry)?;
             Ok((vec![Change { name: wanted.clone(), body: Body::Namespace(entry), effect }], ()))
         })
         .await?;
@@ -107,7 +119,13 @@ impl Authority {
         self.reload().await?;
         let known = self.known();
         let entry = live_namespace(&known.roster, name)?;
-        Ok(namespace_view(name, entry, self.watermark(name).await?))
+        let rows = self
+            .continuity
+            .db()
+            .read("scopes", |tx| Box::pin(async move { Ok::<_, LedgerError>(shared::scopes(tx).await?) }))
+            .await?;
+        let bounds = bounds_of(&rows);
+        Ok(namespace_view(&known.roster, name, entry, |name| bounds.get(name).copied().unwrap_or(0)))
     }
 
     /// All namespaces that are not deleted.
@@ -122,12 +140,10 @@ impl Authority {
             .read("scopes", |tx| Box::pin(async move { Ok::<_, LedgerError>(shared::scopes(tx).await?) }))
             .await?;
         let known = self.known();
-        let watermark = |name: &Name| {
-            let scope = Scope::Namespace(name.clone());
-            rows.iter().find(|r| r.scope == scope).map_or(0, |r| r.view.mark.bound)
-        };
-        let live = known.roster.namespaces().filter(|(_, entry)| !entry.deleted);
-        Ok(live.map(|(name, entry)| namespace_view(name, entry, watermark(name))).collect())
+        let bounds = bounds_of(&rows);
+        let watermark = |name: &Name| bounds.get(name).copied().unwrap_or(0);
+        let live = known.roster.namespaces().filter(|(_, entry)| !entry.deleted && entry.is_public());
+        Ok(live.map(|(name, entry)| namespace_view(&known.roster, name, entry, watermark)).collect())
     }
 
     /// Defines a service.
@@ -282,16 +298,75 @@ impl Authority {
     }
 }
 
-fn defined(new: &NewNamespace) -> Result<NamespaceEntry, ServiceError> {
+fn defined(new: &NewNamespace, roster: &Roster, now_ms: u64) -> Result<NamespaceEntry, ServiceError> {
+    if new.name.is_of_slot() {
+        return Err(invalid("name: @ and a number are kept for the slots of time-based namespaces"));
+    }
+    if new.layout.is_some() && new.kind != NamespaceKind::Snowflake {
+        return Err(invalid(format!("layout: only a namespace of kind snowflake has one, not {}", new.kind.as_str())));
+    }
+    if new.sequence.is_some() && new.kind != NamespaceKind::Range {
+        return Err(invalid(format!("sequence: only a namespace of kind range has one, not {}", new.kind.as_str())));
+    }
     let sequence = new.sequence.unwrap_or_default();
     let policy = new.policy.apply(Policy::default().fitting(sequence.capacity()));
     policy.check().map_err(invalid)?;
-    Ok(NamespaceEntry::new(sequence, policy))
+    let mut entry = match new.kind {
+        NamespaceKind::Range => NamespaceEntry::new(sequence, policy),
+        NamespaceKind::UuidV7 => NamespaceEntry::uuid_v7(policy),
+        NamespaceKind::Slot => return Err(invalid("kind: range, snowflake or uuid_v7")),
+        NamespaceKind::Snowflake => {
+            let layout = new.layout.unwrap_or_default();
+            check_layout(&layout, roster, now_ms)?;
+            NamespaceEntry::snowflake(layout, policy).map_err(invalid)?
+        }
+    };
+    entry.readers.clone_from(&new.readers);
+    check_readers(&entry)?;
+    Ok(entry)
+}
+
+/// Whether a layout suits what is there.
+fn check_layout(layout: &Layout, roster: &Roster, now_ms: u64) -> Result<(), ServiceError> {
+    if layout.unit_of(now_ms).is_none() {
+        return Err(invalid("layout.epoch_ms: lies in the future; nothing could be stamped before it"));
+    }
+    if layout.ends_ms() <= now_ms {
+        return Err(invalid(
+            "layout.timestamp: has ended already; take a later epoch_ms, more bits, or a longer unit_ms",
+        ));
+    }
+    let living = roster.regions().filter(|(_, r)| r.state != RegionState::Retired).count();
+    if u32::try_from(living).is_ok_and(|n| n > layout.slots()) {
+        let text = format!("layout.region: {living} regions exist, and there are {} slots", layout.slots());
+        return Err(invalid(text));
+    }
+    Ok(())
+}
+
+/// Nobody may be given what they cannot read.
+fn check_readers(entry: &NamespaceEntry) -> Result<(), ServiceError> {
+    match entry.overwhelmed() {
+        None => Ok(()),
+        Some(reader) => Err(invalid(format!(
+            "readers: {} takes values up to {}, and this namespace could give out {}; narrow its definition or layout, \
+             or mend the reader first",
+            reader.name,
+            reader.up_to,
+            entry.largest_value()
+        ))),
+    }
 }
 
 /// A deleted namespace goes on with its own definition: another one could repeat what it gave out.
 fn revived(held: &NamespaceEntry, new: &NewNamespace) -> Result<NamespaceEntry, ServiceError> {
     let mut entry = held.clone();
+    if held.kind != new.kind || new.layout.is_some_and(|layout| held.layout != Some(layout)) {
+        return Err(problem(
+            Code::NotAllowed,
+            format!("this namespace was deleted and goes on as it was: kind {}, with its layout", held.kind.as_str()),
+        ));
+    }
     if new.sequence.is_some_and(|s| entry.definition.current().sequence() != s) {
         return Err(problem(
             Code::NotAllowed,
@@ -306,7 +381,7 @@ fn revived(held: &NamespaceEntry, new: &NewNamespace) -> Result<NamespaceEntry, 
 }
 
 fn check_service(roster: &Roster, namespaces: &[Name], limits: &Limits) -> Result<(), ServiceError> {
-    if let Some(unknown) = namespaces.iter().find(|n| roster.namespace(n).is_none_or(|e| e.deleted)) {
+    if let Some(unknown) = namespaces.iter().find(|n| live_namespace(roster, n).is_err()) {
         return Err(invalid(format!("namespaces: there is no namespace {unknown}; create it first")));
     }
     if limits.batch == 0 || u64::from(limits.batch) > MAX_LIST {
@@ -323,7 +398,7 @@ fn unknown(name: &Name) -> ServiceError {
 }
 
 fn live_namespace<'a>(roster: &'a Roster, name: &Name) -> Result<&'a NamespaceEntry, ServiceError> {
-    roster.namespace(name).filter(|e| !e.deleted).ok_or_else(|| unknown(name))
+    roster.namespace(name).filter(|e| !e.deleted && e.is_public()).ok_or_else(|| unknown(name))
 }
 
 fn live_service(roster: &Roster, name: &Name) -> Result<ServiceEntry, ServiceError> {
@@ -355,7 +430,19 @@ fn service_view(name: &Name, entry: &ServiceEntry) -> ServiceView {
     }
 }
 
-fn namespace_view(name: &Name, entry: &NamespaceEntry, watermark: u64) -> NamespaceView {
+/// The watermark of every namespace that has one.
+pub(super) fn bounds_of(rows: &[ScopeRow]) -> BTreeMap<Name, u64> {
+    let bound = |r: &ScopeRow| match &r.scope {
+        Scope::Namespace(name) => Some((name.clone(), r.view.mark.bound)),
+        Scope::Roster | Scope::Region => None,
+    };
+    rows.iter().filter_map(bound).collect()
+}
+
+fn namespace_view(roster: &Roster, name: &Name, entry: &NamespaceEntry, bound: impl Fn(&Name) -> u64) -> NamespaceView {
+    let slots = slot_views(roster, name, &bound);
+    let lines = slots.iter().map(|s| bound(&name.of_slot(s.slot)));
+    let watermark = lines.max().unwrap_or_else(|| bound(name));
     NamespaceView {
         name: name.clone(),
         kind: entry.kind,
@@ -366,5 +453,8 @@ fn namespace_view(name: &Name, entry: &NamespaceEntry, watermark: u64) -> Namesp
         watermark,
         space_left: entry.definition.capacity().saturating_sub(watermark),
         home: entry.home.clone(),
+        layout: entry.layout,
+        readers: entry.readers.clone(),
+        slots,
     }
 }

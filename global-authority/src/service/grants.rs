@@ -10,7 +10,8 @@ use std::sync::Arc;
 use cadastre_core::continuity::may_have_first_grant;
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope};
-use cadastre_core::namespace::{NamespaceEntry, decide_grant};
+use cadastre_core::namespace::{NamespaceEntry, NamespaceKind, decide_grant};
+use cadastre_core::range::Range;
 use cadastre_core::registry::RegionState;
 use cadastre_core::roster::{Body, Kind, RegionEntry};
 use cadastre_ledger::error::LedgerError;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 
 use super::error::grant_problem;
 use super::roster::open_scope;
+use super::slots::window_for;
 use super::{Authority, ServiceError};
 use crate::sql;
 
@@ -124,6 +126,7 @@ impl Authority {
             row: self.continuity.row_id(),
             now_ms: self.now_ms(),
             retention_ms: self.settings.replay_retention_ms,
+            live_ms: self.settings.live_ms,
         };
         let first = self.commit(batch.clone()).await;
         let (outcomes, mark) = match first {
@@ -164,6 +167,7 @@ struct Batch {
     row: RowId,
     now_ms: u64,
     retention_ms: u64,
+    live_ms: u64,
 }
 
 impl Batch {
@@ -223,9 +227,9 @@ impl Batch {
             Ok(held) => held,
             Err(problem) => return Ok(Err(problem)),
         };
-        let range = match decide_grant(*watermark, entry, &ask.asker.region, ask.want, held) {
+        let range = match self.decide(tx, entry, ask, *watermark, held).await? {
             Ok(range) => range,
-            Err(refusal) => return Ok(Err(grant_problem(&refusal))),
+            Err(problem) => return Ok(Err(problem)),
         };
         if !sql::add_granted(tx, &self.namespace, &ask.asker.region, ask.asker.epoch, range.len()).await? {
             return Ok(Err(fenced(ask)));
@@ -248,6 +252,32 @@ impl Batch {
         sql::insert_grant(tx, &grant).await?;
         *watermark = range.hi();
         Ok(Ok(granted(&grant, false)))
+    }
+
+    /// The range to give: ordinals of a sequence, or a window of a slot's time.
+    async fn decide(
+        &self,
+        tx: &mut Tx,
+        entry: &NamespaceEntry,
+        ask: &Ask,
+        watermark: u64,
+        held: u64,
+    ) -> Result<Result<Range, Problem>, ServiceError> {
+        match (entry.kind, &entry.slot) {
+            (NamespaceKind::Slot, Some(slot)) => {
+                let clocks = (self.now_ms, self.now_ms.saturating_sub(self.live_ms));
+                window_for(tx, &self.namespace, slot, &ask.asker, ask.want, watermark, clocks).await
+            }
+            (NamespaceKind::Range, _) => {
+                let decided = decide_grant(watermark, entry, &ask.asker.region, ask.want, held);
+                Ok(decided.map_err(|refusal| grant_problem(&refusal)))
+            }
+            (NamespaceKind::Snowflake | NamespaceKind::UuidV7 | NamespaceKind::Slot, _) => {
+                let text =
+                    format!("nothing is granted of {} itself: it is of kind {}", self.namespace, entry.kind.as_str());
+                Ok(Err(Problem::new(Code::NotAllowed, text)))
+            }
+        }
     }
 
     /// A known allocation id: conflict, confirmed before, replay; `None` where its row belongs to an

@@ -1,12 +1,16 @@
 //! What is left, where, and for how long. Reads one row per (namespace, region), never the ledger.
 
 use cadastre_core::ids::Name;
-use cadastre_core::mark::Scope;
+use cadastre_core::layout::Layout;
+use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::plan;
+use cadastre_core::roster::Roster;
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::admin::{Headroom, NamespaceHeadroom, RegionHeadroom};
 
+use super::catalog::bounds_of;
+use super::slots::slot_views;
 use super::{Authority, ServiceError};
 use crate::sql;
 
@@ -30,9 +34,15 @@ impl Authority {
         let now = self.now_ms();
         let known = self.known();
         let mut namespaces = Vec::new();
-        for (name, entry) in known.roster.namespaces().filter(|(_, e)| !e.deleted) {
-            let scope = Scope::Namespace(name.clone());
-            let watermark = rows.iter().find(|r| r.scope == scope).map_or(0, |r| r.view.mark.bound);
+        let bounds = bounds_of(&rows);
+        let bound = |name: &Name| bounds.get(name).copied().unwrap_or(0);
+        let heard = |region: &Name| kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
+        for (name, entry) in known.roster.namespaces().filter(|(_, e)| !e.deleted && e.is_public()) {
+            if let Some(layout) = &entry.layout {
+                namespaces.push(time_headroom(&known.roster, name, layout, now, bound, heard));
+                continue;
+            }
+            let watermark = bound(name);
             let mine: Vec<&sql::Holding> = holdings.iter().filter(|h| h.namespace == *name).collect();
             let regions: Vec<RegionHeadroom> = known
                 .roster
@@ -42,8 +52,7 @@ impl Authority {
                     if held.is_none() && !r.state.may_issue() {
                         return None;
                     }
-                    let heard = kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
-                    Some(region_headroom(region, r, held.copied(), heard))
+                    Some(region_headroom(region, r, held.copied(), heard(region)))
                 })
                 .collect();
             let space_left = entry.definition.capacity().saturating_sub(watermark);
@@ -74,14 +83,23 @@ impl Authority {
     /// Those of the store.
     pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
         metrics::gauge!("cadastre_quarantined").set(if self.is_open() { 0.0 } else { 1.0 });
+        let now = self.now_ms();
         for namespace in self.headroom().await?.namespaces {
             let name = namespace.name.to_string();
+            if namespace.kind == NamespaceKind::Snowflake {
+                let ends = namespace.space_ends_at.unwrap_or(now).saturating_sub(now);
+                metrics::gauge!("cadastre_layout_ends_seconds", "namespace" => name.clone()).set(ends as f64 / 1_000.0);
+            }
             metrics::gauge!("cadastre_space_left", "namespace" => name.clone()).set(namespace.space_left as f64);
             metrics::gauge!("cadastre_burned", "namespace" => name.clone()).set(namespace.burned as f64);
             for region in namespace.regions {
                 let word = region.region.to_string();
                 metrics::gauge!("cadastre_region_left", "namespace" => name.clone(), "region" => word.clone())
                     .set(region.left as f64);
+                if let Some(hours) = region.window_hours {
+                    metrics::gauge!("cadastre_window_seconds", "namespace" => name.clone(), "region" => word.clone())
+                        .set(hours * 3_600.0);
+                }
                 if let Some(seconds) = region.heard_seconds {
                     metrics::gauge!("cadastre_region_heard_seconds", "region" => word).set(seconds as f64);
                 }
@@ -109,5 +127,40 @@ fn region_headroom(
         state: region.state,
         epoch: region.epoch,
         heard_seconds,
+        window_hours: None,
+    }
+}
+
+/// What is left of a time-based namespace, in units of time: the whole of it by the clock, and each region's window.
+fn time_headroom(
+    roster: &Roster,
+    name: &Name,
+    layout: &Layout,
+    now: u64,
+    bound: impl Fn(&Name) -> u64,
+    heard: impl Fn(&Name) -> Option<u64>,
+) -> NamespaceHeadroom {
+    let unit = layout.unit_of(now).unwrap_or(0);
+    let slots = slot_views(roster, name, &bound);
+    let regions = roster.regions().filter(|(_, r)| r.state.may_issue()).map(|(region, r)| {
+        let slot = slots.iter().find(|s| s.region == *region && s.epoch == r.epoch);
+        let until = slot.map_or(now, |s| s.until.max(layout.begins_ms(0)));
+        let seconds = until.saturating_sub(now) / 1_000;
+        RegionHeadroom {
+            left: layout.unit_of(until).unwrap_or(0).saturating_sub(unit),
+            runway_seconds: Some(seconds),
+            runway_at_peak_seconds: Some(seconds),
+            window_hours: Some((until as f64 - now as f64) / 3_600_000.0),
+            ..region_headroom(region, r, None, heard(region))
+        }
+    });
+    NamespaceHeadroom {
+        name: name.clone(),
+        kind: NamespaceKind::Snowflake,
+        space_left: layout.units().saturating_sub(unit),
+        space_ends_at: Some(layout.ends_ms()),
+        burned: 0,
+        issued_estimate: 0,
+        regions: regions.collect(),
     }
 }

@@ -105,6 +105,7 @@ impl Authority {
             self.testify(caller, &message, testimony).await?;
         }
         self.settle().await?;
+        self.ensure_slots(caller, &region).await;
         let grants = self.answer_wants(caller, &region, &message).await;
         self.compose(caller, &message, chain, kept, confirmed, grants).await
     }

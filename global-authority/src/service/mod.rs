@@ -13,6 +13,7 @@ pub mod origin;
 pub mod quarantine;
 pub mod regions;
 pub mod roster;
+pub mod slots;
 pub mod verify;
 
 use std::collections::BTreeMap;

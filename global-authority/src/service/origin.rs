@@ -5,7 +5,7 @@ use cadastre_core::ids::Name;
 use cadastre_ledger::error::LedgerError;
 use cadastre_protocol::admin::{GrantView, GrantsPage};
 use cadastre_protocol::error::Code;
-use cadastre_protocol::ids::{Origin, OriginRange};
+use cadastre_protocol::ids::{Decoded, Origin, OriginRange};
 
 use super::error::problem;
 use super::{Authority, ServiceError};
@@ -32,8 +32,8 @@ impl Authority {
         let entry =
             entry.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
         let nobody = || problem(Code::UnknownId, format!("{id} was never granted in {namespace}"));
-        for ordinal in entry.definition.origin_ordinals(value) {
-            let name = namespace.clone();
+        for (line, ordinal) in known.roster.places(namespace, value) {
+            let name = line.clone();
             let found = self
                 .continuity
                 .db()
@@ -57,6 +57,7 @@ impl Authority {
                     incarnation: None,
                     at: grant.at_ms,
                     partial: true,
+                    decoded: entry.layout.and_then(|layout| Decoded::of(&layout, value)),
                 });
             }
         }

@@ -170,6 +170,16 @@ pub async fn grants_page(
     rows.iter().map(grant).collect()
 }
 
+/// The grant that begins highest.
+///
+/// # Errors
+/// Those of the store.
+pub async fn newest_grant(tx: &mut Tx, namespace: &Name) -> Result<Option<Grant>, DbError> {
+    let args = [namespace.as_str().into()];
+    let row = tx.query_opt(select_grants!("WHERE namespace = $1 ORDER BY lo DESC LIMIT 1"), &args).await?;
+    row.as_ref().map(grant).transpose()
+}
+
 /// The grant that holds an ordinal.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 //! Invariant: a flag that was not given changes nothing.
 
 use cadastre_core::ids::Name;
+use cadastre_core::layout::Layout;
+use cadastre_core::namespace::{NamespaceKind, Reader};
 use cadastre_core::roster::Limits;
 use cadastre_core::sequence::Sequence;
 use cadastre_protocol::admin::PolicyPatch;
@@ -42,6 +44,60 @@ impl SequenceFlags {
         }
         serde_json::from_value(wire.into()).map(Some).map_err(|error| CliError::usage(error.to_string()))
     }
+}
+
+/// What sort of ids a namespace has, besides how a number becomes a value.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Kind")]
+pub struct KindFlags {
+    /// range, snowflake (time, region, worker and sequence in 63 bits) or uuid-v7 [default: range]
+    #[arg(long, value_parser = kind, value_name = "KIND")]
+    pub kind: Option<NamespaceKind>,
+    /// Of a snowflake namespace: bits of timestamp, region, worker and sequence; `cadastre layout` plans them
+    /// [default: 41,3,7,12]
+    #[arg(long, value_parser = bits, value_name = "T,R,W,S")]
+    pub layout: Option<[u32; 4]>,
+    /// Of a snowflake namespace: the length of a unit of time [default: 1]
+    #[arg(long, value_name = "MS")]
+    pub unit_ms: Option<u32>,
+    /// Of a snowflake namespace: when time begins, milliseconds since the Unix epoch [default: 2025-01-01]
+    #[arg(long, value_name = "MS")]
+    pub epoch_ms: Option<u64>,
+}
+
+impl KindFlags {
+    /// The layout, where any flag of one was given.
+    ///
+    /// # Errors
+    /// Where the fields cannot be together.
+    pub fn layout(&self) -> Result<Option<Layout>, CliError> {
+        if self.layout.is_none() && self.unit_ms.is_none() && self.epoch_ms.is_none() {
+            return Ok(None);
+        }
+        let usual = Layout::default();
+        let bits = self.layout.unwrap_or_else(|| usual.bits());
+        let layout = Layout::new(bits, self.unit_ms.unwrap_or(1), self.epoch_ms.unwrap_or_else(|| usual.begins_ms(0)));
+        layout.map(Some).map_err(|error| CliError::usage(error.to_string()))
+    }
+}
+
+fn kind(text: &str) -> Result<NamespaceKind, String> {
+    let kinds = [NamespaceKind::Range, NamespaceKind::Snowflake, NamespaceKind::UuidV7];
+    let found = kinds.into_iter().find(|kind| kind.as_str() == text.replace('-', "_"));
+    found.ok_or_else(|| "one of range, snowflake, uuid-v7".to_owned())
+}
+
+/// Four numbers of bits.
+pub fn bits(text: &str) -> Result<[u32; 4], String> {
+    let all: Result<Vec<u32>, _> = text.split([',', '|']).map(|n| n.trim().parse()).collect();
+    let all = all.ok().and_then(|all| <[u32; 4]>::try_from(all).ok());
+    all.ok_or_else(|| "write bits of timestamp,region,worker,sequence, such as 41,3,7,12".to_owned())
+}
+
+/// A reader of ids and the largest value that it takes.
+pub fn reader(text: &str) -> Result<Reader, String> {
+    let (name, up_to) = text.split_once('=').ok_or("write NAME=LARGEST, such as web-page=9007199254740991")?;
+    Ok(Reader { name: Name::new(name).map_err(|error| error.to_string())?, up_to: count(up_to)? })
 }
 
 /// Policy settings that differ from what is.

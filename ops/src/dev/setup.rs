@@ -45,6 +45,8 @@ pub async fn namespaces_and_service(api: &Api) -> Result<String, CliError> {
             name: name.clone(),
             kind: Default::default(),
             sequence: None,
+            layout: None,
+            readers: Vec::new(),
             policy: PolicyPatch::default(),
         };
         unless_there(api.post("/v1/namespaces", &new).await)?;

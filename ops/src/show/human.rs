@@ -1,7 +1,7 @@
 //! Numbers and times as people read them.
 //!
 //! Invariant: pure; "now" is an argument. A rounded time is never longer than the real one, so that no
-//! one waits on a runway that is not there. Absent on purpose: time zones (times are relative).
+//! one waits on a runway that is not there. Absent on purpose: time zones (times are relative, dates are UTC).
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -74,6 +74,12 @@ pub fn moment(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
+/// The day of a moment in milliseconds since the Unix epoch, in UTC: `2094-09-07`.
+pub fn date(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| "after the year 9999".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+}
+
 /// IDs a second.
 pub fn rate(per_second: f64) -> String {
     if !per_second.is_finite() || per_second <= 0.0 {
@@ -141,6 +147,12 @@ mod tests {
         assert_eq!(moment(1_090_000, 1_000_000), "in 1 min 30 s");
         assert_eq!(ago(86_400 * 2_000), "2,000 d ago");
         assert_eq!(moment(0, 0), "now");
+    }
+
+    #[test]
+    fn dates_are_days_of_utc() {
+        assert_eq!(date(1_735_689_600_000), "2025-01-01");
+        assert_eq!(date(u64::MAX), "after the year 9999");
     }
 
     #[test]

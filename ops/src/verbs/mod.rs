@@ -7,6 +7,7 @@ mod doctor;
 mod grants;
 mod headroom;
 mod ids;
+mod layout;
 mod namespace;
 mod operator;
 mod origin;
@@ -46,6 +47,7 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Verify => verify::run(common).await,
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
+        Verb::Layout(args) => layout::run(common, &args),
         Verb::Bench(args) => bench::run(common, args).await,
         Verb::BenchPeer { address } => {
             let failed = |e: std::io::Error| CliError::failed(e.to_string(), "name a free address");

@@ -7,58 +7,46 @@ use serde_json::Value;
 
 use super::{print, rows};
 use crate::api::{Api, typed};
-use crate::cli::{Common, NamespaceVerb, PolicyFlags, SequenceFlags, Sure};
+use crate::cli::{Common, NamespaceVerb, Sure};
 use crate::connect;
 use crate::error::{CliError, Outcome};
-use crate::show::human::{digits, duration, group};
+use crate::show::human::{date, digits, duration, group};
 use crate::show::table::{Table, pairs};
 use crate::show::{self, confirm};
 
 pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliError> {
     let api = connect::authority(common)?;
     match verb {
-        NamespaceVerb::Create { name, sequence, policy } => create(common, &api, name, &sequence, &policy).await,
+        NamespaceVerb::Create { name, kind, readers, sequence, policy } => {
+            let new = NewNamespace {
+                name,
+                kind: kind.kind.unwrap_or_default(),
+                sequence: sequence.sequence()?,
+                layout: kind.layout()?,
+                readers,
+                policy: policy.patch().unwrap_or_default(),
+            };
+            print(common, api.post("/v1/namespaces", &new).await?, one)
+        }
         NamespaceVerb::List => print(common, api.get("/v1/namespaces").await?, list),
         NamespaceVerb::Show { name } => print(common, api.get(&path(&name)).await?, one),
         NamespaceVerb::Freeze { name } => freeze(common, &api, &name, true).await,
         NamespaceVerb::Unfreeze { name } => freeze(common, &api, &name, false).await,
-        NamespaceVerb::Set { name, sequence, policy } => set(common, &api, &name, &sequence, &policy).await,
+        NamespaceVerb::Set { name, readers, sequence, policy } => {
+            let readers = (!readers.is_empty()).then_some(readers);
+            let patch = NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()?, readers };
+            if patch.policy.is_none() && patch.sequence.is_none() && patch.readers.is_none() {
+                let text = "nothing to set: give at least one flag (`cadastre namespace set --help`)";
+                return Err(CliError::usage(text));
+            }
+            print(common, api.patch(&path(&name), &patch).await?, one)
+        }
         NamespaceVerb::Delete { name, sure } => delete(common, &api, &name, sure).await,
     }
 }
 
 fn path(name: &Name) -> String {
     format!("/v1/namespaces/{name}")
-}
-
-async fn create(
-    common: &Common,
-    api: &Api,
-    name: Name,
-    sequence: &SequenceFlags,
-    policy: &PolicyFlags,
-) -> Result<Outcome, CliError> {
-    let new = NewNamespace {
-        name,
-        kind: NamespaceKind::Range,
-        sequence: sequence.sequence()?,
-        policy: policy.patch().unwrap_or_default(),
-    };
-    print(common, api.post("/v1/namespaces", &new).await?, one)
-}
-
-async fn set(
-    common: &Common,
-    api: &Api,
-    name: &Name,
-    sequence: &SequenceFlags,
-    policy: &PolicyFlags,
-) -> Result<Outcome, CliError> {
-    let patch = NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()? };
-    if patch.policy.is_none() && patch.sequence.is_none() {
-        return Err(CliError::usage("nothing to set: give at least one flag (`cadastre namespace set --help`)"));
-    }
-    print(common, api.patch(&path(name), &patch).await?, one)
 }
 
 async fn freeze(common: &Common, api: &Api, name: &Name, frozen: bool) -> Result<Outcome, CliError> {
@@ -93,8 +81,8 @@ fn list(answer: Value) -> Result<(), CliError> {
         table.row(vec![
             namespace.name.to_string(),
             values(&namespace),
-            digits(namespace.watermark),
-            digits(namespace.space_left),
+            if timed(&namespace) { "-".to_owned() } else { digits(namespace.watermark) },
+            if timed(&namespace) { "-".to_owned() } else { digits(namespace.space_left) },
             home.unwrap_or_else(|| "all regions".to_owned()),
             state(&namespace).to_owned(),
         ]);
@@ -103,8 +91,15 @@ fn list(answer: Value) -> Result<(), CliError> {
     Ok(())
 }
 
+fn timed(namespace: &NamespaceView) -> bool {
+    namespace.kind != NamespaceKind::Range
+}
+
 fn one(answer: Value) -> Result<(), CliError> {
     let namespace: NamespaceView = typed(answer)?;
+    if timed(&namespace) {
+        return one_timed(&namespace);
+    }
     let policy = namespace.policy;
     let seconds = |seconds: u32| duration(u64::from(seconds));
     let mut lines = vec![
@@ -128,8 +123,45 @@ fn one(answer: Value) -> Result<(), CliError> {
     Ok(())
 }
 
+fn one_timed(namespace: &NamespaceView) -> Result<(), CliError> {
+    let seconds = |seconds: u32| duration(u64::from(seconds));
+    let mut lines = vec![
+        ("namespace", namespace.name.to_string()),
+        ("state", state(namespace).to_owned()),
+        ("values", values(namespace)),
+        ("home", namespace.home.as_deref().map_or_else(|| "all regions".to_owned(), names)),
+    ];
+    if let Some(layout) = &namespace.layout {
+        lines.push(("lasts until", date(layout.ends_ms())));
+        lines.push(("cut off", format!("a region stamps for {}", seconds(namespace.policy.grant_target_seconds))));
+        lines.push(("", format!("a worker for {}", seconds(namespace.policy.target_seconds))));
+    }
+    let slots: Vec<String> = namespace
+        .slots
+        .iter()
+        .map(|s| format!("{} {} (epoch {}) until {}", s.slot, s.region, s.epoch, date(s.until)))
+        .collect();
+    for (i, slot) in slots.into_iter().enumerate() {
+        lines.push((if i == 0 { "slots" } else { "" }, slot));
+    }
+    for reader in &namespace.readers {
+        lines.push(("reader", format!("{} takes values up to {}", reader.name, digits(reader.up_to))));
+    }
+    show::line(pairs(&lines));
+    Ok(())
+}
+
 /// `1, 2, 3 ... 9,223,372,036,854,775,807`.
 fn values(namespace: &NamespaceView) -> String {
+    match (namespace.kind, &namespace.layout) {
+        (NamespaceKind::UuidV7, _) => return "UUIDs of version 7".to_owned(),
+        (_, Some(layout)) => {
+            let [timestamp, region, worker, sequence] = layout.bits();
+            let unit = layout.unit_ms();
+            return format!("time {timestamp} | region {region} | worker {worker} | sequence {sequence}, in units of {unit} ms");
+        }
+        _ => {}
+    }
     let sequence = namespace.sequence;
     let (start, step) = (i128::from(sequence.start()), i128::from(sequence.increment()));
     let first = [start, start + step].map(|value| group(&value.to_string()));

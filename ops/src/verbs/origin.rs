@@ -27,6 +27,11 @@ pub async fn run(common: &Common, args: OriginArgs) -> Result<Outcome, CliError>
             ("grant", range(&origin.grant)),
             ("segment", segment),
         ];
+        if let Some(decoded) = &origin.decoded {
+            lines.push(("stamped", moment(decoded.stamped_at, now_ms())));
+            let words = format!("slot {}, worker {}, number {} of its unit", decoded.slot, decoded.worker, decoded.sequence);
+            lines.push(("says", words));
+        }
         lines.extend(origin.service.map(|service| ("service", service)));
         lines.extend(origin.instance.map(|instance| ("instance", instance)));
         lines.extend(origin.incarnation.map(|incarnation| ("incarnation", incarnation.to_string())));

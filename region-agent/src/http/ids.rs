@@ -3,6 +3,7 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::range::Range;
 use cadastre_core::roster::{MAX_LIST, MAX_RANGES};
 use cadastre_protocol::error::Code;
@@ -14,6 +15,7 @@ use super::{Answer, App, refuse, wait};
 use crate::auth::Service;
 use crate::error::{AgentError, problem};
 use crate::front::value_ranges;
+use crate::metrics as meter;
 
 /// The longest text of one id in a list, with quotes and comma.
 const ID_TEXT: usize = 23;
@@ -52,6 +54,10 @@ async fn answer(app: &App, request: Request) -> Answer<Response> {
     let _place = service.enter().map_err(refuse)?;
     service.spend(count).map_err(refuse)?;
     let front = app.front();
+    if view.roster.namespace(&asked.namespace).is_some_and(|n| n.kind == NamespaceKind::UuidV7) {
+        front.admitted(&view, service, &asked.namespace).map_err(refuse)?;
+        return uuids(app, &asked, count).map_err(refuse);
+    }
     if asked.count.is_none() && asked.shape.is_none() {
         let id = front.one(&view, service, &asked.namespace, wait).await.map_err(refuse)?;
         return Ok(json(format!("{{\"id\":\"{id}\"}}")));
@@ -62,6 +68,20 @@ async fn answer(app: &App, request: Request) -> Answer<Response> {
         return Ok(Json(IdsAnswer { ranges: Some(ranges), ..IdsAnswer::default() }).into_response());
     }
     Ok(json(list(&taken.ranges, count, |ordinal| taken.value(ordinal)).map_err(refuse)?))
+}
+
+/// UUIDs, made here and now: nothing is granted, and nothing runs dry.
+fn uuids(app: &App, asked: &IdsRequest, count: u64) -> Result<Response, AgentError> {
+    if asked.shape == Some(Shape::Ranges) {
+        return Err(problem(Code::InvalidRequest, "as: UUIDs do not come in ranges; leave it out for a list"));
+    }
+    let ctx = &app.agent().ctx;
+    ctx.alive()?;
+    let mut ids = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+    app.0.uuids.take(ctx.now().wall_ms, count, |uuid| ids.push(uuid.hyphenated().to_string()));
+    meter::issued(&ctx.me.region, &asked.namespace, count);
+    let one = asked.count.is_none().then(|| ids.pop()).flatten();
+    Ok(Json(IdsAnswer { ids: one.is_none().then_some(ids), id: one, ranges: None }).into_response())
 }
 
 /// How many ids are asked for, if so many may be.

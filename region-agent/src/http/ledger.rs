@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use cadastre_core::decimal::{self, parse_unsigned};
 use cadastre_core::ids::{BlockId, Epoch, GrantId, Incarnation, Name, RegionId, SegmentId};
 use cadastre_core::invariant::{self, CarveRow, Finding, HoldingRow};
-use cadastre_core::range::MAX_ORDINAL;
+use cadastre_core::range::{MAX_ORDINAL, Range};
 use cadastre_protocol::admin::{Checked, Nothing, Verdict};
 use cadastre_protocol::error::Code;
 use cadastre_runtime::http::{HttpProblem, Json, Query, bearer};
@@ -218,8 +218,32 @@ pub async fn verify(
             from = page.next;
             last = page.segments.into_iter().next_back();
         }
+        if name.is_of_slot() {
+            let windows = windows(&app, name).await.map_err(refuse)?;
+            checked.windows += windows.len() as u64;
+            let grants = stretch(&app, name, 0, CHECKED_PAGE).await.map_err(refuse)?.grants;
+            let held: Vec<Range> = grants.iter().map(|g| g.range).collect();
+            findings.extend(invariant::w1_windows(&format!("{name} in region {region}"), &held, &windows));
+        }
     }
     Ok(axum::Json(Verdict { ok: findings.is_empty(), checked, findings, unreachable: vec![] }))
+}
+
+/// Every worker window of a slot, by worker and place.
+async fn windows(app: &App, line: &Name) -> Result<Vec<(u32, Range)>, AgentError> {
+    let ctx = &app.agent().ctx;
+    let (mut all, mut from) = (Vec::new(), (0, 0));
+    loop {
+        let line = line.clone();
+        let read = ctx.continuity.db().read("ledger_windows", move |tx| {
+            let line = line.clone();
+            Box::pin(async move { Ok::<_, AgentError>(sql::windows_from(tx, &line, from, CHECKED_PAGE).await?) })
+        });
+        let page = ctx.note_read(read.await)?;
+        let Some(last) = page.last() else { return Ok(all) };
+        from = (last.worker, last.range.lo() + 1);
+        all.extend(page.iter().map(|w| (w.worker, w.range)));
+    }
 }
 
 /// The predicates of core over one stretch; `before` is the last segment of the stretch before.

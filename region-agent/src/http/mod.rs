@@ -6,18 +6,20 @@ mod observe;
 mod openapi;
 mod origins;
 mod segments;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use cadastre_core::ids::Name;
 use cadastre_protocol::error::Code;
 use cadastre_runtime::http::{HttpProblem, Shutdown, bearer, finish};
 use cadastre_runtime::telemetry::Metrics;
 use cadastre_runtime::token::{Secret, constant_time_eq};
+use cadastre_runtime::uuid7::UuidSource;
 
 use crate::agent::Agent;
 use crate::error::{AgentError, problem, told};
@@ -36,6 +38,7 @@ pub struct App(Arc<Shared>);
 struct Shared {
     front: Front,
     asked: Asked,
+    uuids: UuidSource,
     metrics: Metrics,
     metrics_token: Option<Secret>,
 }
@@ -52,7 +55,7 @@ impl App {
     #[must_use]
     pub fn new(agent: Arc<Agent>, metrics: Metrics, metrics_token: Option<Secret>) -> Self {
         let asked = Asked::new(&agent.ctx.me.region);
-        Self(Arc::new(Shared { front: Front::new(agent), asked, metrics, metrics_token }))
+        Self(Arc::new(Shared { front: Front::new(agent), asked, uuids: UuidSource::new(), metrics, metrics_token }))
     }
 
     fn front(&self) -> &Front {
@@ -96,6 +99,9 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/ids", post(ids::ids))
         .route("/v1/segments", post(segments::segment).get(ledger::segments))
         .route("/v1/segments/{segment_id}/return", post(segments::give_back))
+        .route("/v1/workers", post(workers::take))
+        .route("/v1/workers/{worker}/renew", post(workers::renew))
+        .route("/v1/workers/{worker}", delete(workers::end))
         .route("/v1/origins/{namespace}/{id}", get(origins::origin))
         .route("/v1/audit/verify", post(ledger::verify))
         .route("/v1/status", get(observe::status))

@@ -113,6 +113,11 @@ pub async fn readyz(State(app): State<App>) -> Answer<axum::Json<Value>> {
     if !left {
         agent.ctx.may_carve().map_err(refuse)?;
     }
+    let behind: Vec<String> = agent.stamps.behind_now().iter().map(ToString::to_string).collect();
+    if !behind.is_empty() {
+        let text = format!("the clock is behind the last id of {}; other namespaces go on", behind.join(", "));
+        return Err(HttpProblem::new(Code::ClockRollback, text));
+    }
     Ok(axum::Json(json!({ "status": "ready", "epoch": standing.epoch })))
 }
 
@@ -121,6 +126,7 @@ pub async fn readyz(State(app): State<App>) -> Answer<axum::Json<Value>> {
 pub async fn metrics(State(app): State<App>, headers: HeaderMap) -> Answer<Response> {
     app.may_scrape(&headers)?;
     app.agent().issuer.report();
+    app.agent().stamps.report();
     let text = app.0.metrics.render();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }

@@ -2,9 +2,10 @@
 
 use cadastre_protocol::admin::{Checked, Nothing, Verdict};
 use cadastre_protocol::ids as wire;
+use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{ids, ledger, observe, origins, segments};
+use super::{ids, ledger, observe, origins, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -18,6 +19,9 @@ use super::{ids, ledger, observe, origins, segments};
         ids::ids,
         segments::segment,
         segments::give_back,
+        workers::take,
+        workers::renew,
+        workers::end,
         origins::origin,
         ledger::segments,
         ledger::verify,
@@ -34,7 +38,12 @@ use super::{ids, ledger, observe, origins, segments};
         wire::SegmentRequest,
         wire::SegmentAnswer,
         wire::ReturnRequest,
+        time::WorkerRequest,
+        time::WorkerRenewal,
+        time::WorkerEnd,
+        time::WorkerAnswer,
         wire::Origin,
+        wire::Decoded,
         wire::OriginRange,
         wire::Status,
         wire::UplinkStatus,

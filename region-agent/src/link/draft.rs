@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cadastre_core::ids::{AllocationId, Name};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
+use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::roster::Body;
 use cadastre_ledger::continuity::How;
 use cadastre_ledger::sql::{self as ledger, Place};
@@ -213,6 +214,9 @@ impl Link {
             if entry.deleted || entry.frozen || !entry.is_home(&self.ctx.me.region) || !admitted.contains(name) {
                 continue;
             }
+            if entry.kind != NamespaceKind::Range {
+                continue;
+            }
             let pool = pools.get(name).unwrap_or(&none);
             let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
             let peak = own.peak.max(own.rate) + pool.thick.rate_per_second(now_ms);
@@ -222,9 +226,29 @@ impl Link {
                 low.push((name.clone(), want, pool.totals.left));
             }
         }
+        low.extend(self.low_windows(view, &admitted));
         // The emptiest come first: one message may not hold them all.
         low.sort_by_key(|(_, _, left)| *left);
         low.into_iter().map(|(name, want, _)| (name, want)).collect()
+    }
+
+    /// Slots whose time ends too soon: a region that is cut off stamps for as long as the policy says, all but a little.
+    fn low_windows(&self, view: &View, admitted: &BTreeSet<&Name>) -> Vec<(Name, u64, u64)> {
+        let now = self.ctx.now().wall_ms;
+        let mut low = Vec::new();
+        for (line, ends) in view.windows.iter() {
+            let slot = view.roster.namespace(line).and_then(|entry| entry.slot.as_ref());
+            let parent =
+                slot.filter(|slot| admitted.contains(&slot.of)).and_then(|slot| view.roster.namespace(&slot.of));
+            let Some(parent) = parent.filter(|p| !p.deleted && !p.frozen && p.is_home(&self.ctx.me.region)) else {
+                continue;
+            };
+            let Some(layout) = parent.layout else { continue };
+            if let Some(want) = sizing::window_want(&layout, &parent.policy, *ends, now, self.ctx.times.heartbeat_ms) {
+                low.push((line.clone(), want, ends.saturating_sub(layout.unit_of(now).unwrap_or(0))));
+            }
+        }
+        low
     }
 
     async fn store_wants(&self, fresh: Vec<PendingRow>) -> Result<Vec<PendingRow>, AgentError> {
@@ -248,7 +272,7 @@ impl Link {
         let now = self.ctx.now().mono_ms;
         let standings = self.issuer.standings();
         let mut all = Vec::new();
-        for (namespace, pool) in self.pool.all() {
+        for (namespace, pool) in self.pool.all().into_iter().filter(|(namespace, _)| !namespace.is_of_slot()) {
             let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
             let usage = Usage {
                 left: pool.totals.left,

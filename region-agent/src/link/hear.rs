@@ -248,7 +248,8 @@ impl Hearing {
             grant_id: granted.grant_id,
             namespace: granted.namespace.clone(),
             range,
-            carved_to: range.lo(),
+            // Time is given out by worker and never by place.
+            carved_to: if granted.namespace.is_of_slot() { range.hi() } else { range.lo() },
             epoch,
             generation: granted.generation,
             allocation_id: granted.allocation_id,

@@ -29,6 +29,7 @@ use crate::issuer::Issuer;
 use crate::metrics as meter;
 use crate::regional::Regional;
 use crate::sql;
+use crate::stamps::Stamps;
 use crate::uplink::{GRANTS, HEARTBEATS, Uplink, UplinkError};
 use hear::{Heard, Hearing};
 
@@ -85,16 +86,28 @@ pub struct Link {
     ctx: Arc<Context>,
     pool: Arc<Regional>,
     issuer: Arc<Issuer>,
+    stamps: Arc<Stamps>,
     uplink: Arc<dyn Uplink>,
     talk: Turn<Talk>,
+}
+
+/// The tiers that the conversation feeds, and stops where it has to.
+pub struct Tiers {
+    /// The region's.
+    pub pool: Arc<Regional>,
+    /// The instance's, for numbers.
+    pub issuer: Arc<Issuer>,
+    /// The instance's, for time.
+    pub stamps: Arc<Stamps>,
 }
 
 impl Link {
     /// A conversation that has not begun.
     #[must_use]
-    pub fn new(ctx: Arc<Context>, pool: Arc<Regional>, issuer: Arc<Issuer>, uplink: Arc<dyn Uplink>) -> Self {
+    pub fn new(ctx: Arc<Context>, tiers: Tiers, uplink: Arc<dyn Uplink>) -> Self {
+        let Tiers { pool, issuer, stamps } = tiers;
         let backoff = Backoff::new(RETRY_MS, (ctx.times.heartbeat_ms * 2).max(RETRY_MS)).ok();
-        Self { ctx, pool, issuer, uplink, talk: Turn::new(Talk { backoff, ..Talk::default() }) }
+        Self { ctx, pool, issuer, stamps, uplink, talk: Turn::new(Talk { backoff, ..Talk::default() }) }
     }
 
     /// One round: a message, its answer, and what follows from it.
@@ -413,6 +426,7 @@ impl Link {
     /// whoever starts next on this store carves nothing until the authority has confirmed it.
     async fn copy_found(&self, problem: &Problem) {
         let lost = self.issuer.close_below(None);
+        self.stamps.close_below(None);
         self.ctx.end(format!("the authority says that this copy must not go on: {}", problem.detail));
         if !self.ctx.me.shared_store {
             let work = self.ctx.continuity.db().write("link_superseded", |tx| Box::pin(sql::set_superseded(tx)));
@@ -429,6 +443,7 @@ impl Link {
         let Some(standing) = view.standing else { return };
         let below = standing.state.may_issue().then_some(standing.epoch);
         let lost = self.issuer.close_below(below);
+        self.stamps.close_below(below);
         self.burned(lost).await;
     }
 

@@ -7,12 +7,14 @@
 
 mod count;
 pub mod unit;
+pub mod windows;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cadastre_core::ids::Name;
 use cadastre_core::mark::Scope;
+use cadastre_core::namespace::{NamespaceEntry, NamespaceKind};
 use cadastre_core::refill::RateWindow;
 use cadastre_protocol::error::Code;
 use cadastre_runtime::token::{self, Prefix};
@@ -20,7 +22,7 @@ use tokio::sync::Mutex as Turn;
 
 pub use unit::{Order, Thick};
 
-use crate::context::Context;
+use crate::context::{Context, View};
 use crate::error::{AgentError, problem};
 use crate::metrics as meter;
 use crate::sizing;
@@ -216,6 +218,14 @@ impl Regional {
     fn terms(&self, order: &Order) -> Result<Terms, AgentError> {
         let view = self.ctx.view();
         let entry = view.issuable(&self.ctx.me.region, &order.namespace)?;
+        if entry.kind != NamespaceKind::Range {
+            let text = format!("{} is of kind {}: it has no segments", order.namespace, entry.kind.as_str());
+            return Err(problem(Code::InvalidRequest, text));
+        }
+        self.terms_of(&view, entry)
+    }
+
+    fn terms_of(&self, view: &View, entry: &NamespaceEntry) -> Result<Terms, AgentError> {
         Ok(Terms {
             generation: self.ctx.continuity.standing().generation,
             epoch: view.epoch().ok_or(AgentError::EpochMoved)?,

@@ -149,7 +149,7 @@ pub async fn raise(tx: &mut Tx, was: &Mark, row: RowId, what: &str, now_ms: u64)
 }
 
 /// The store's newest mark, if its scope is open in the verified generation and its epoch is the held one.
-async fn open_mark(tx: &mut Tx, terms: &Terms) -> Result<Mark, AgentError> {
+pub(super) async fn open_mark(tx: &mut Tx, terms: &Terms) -> Result<Mark, AgentError> {
     let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
     if scope.view.state != ScopeState::Open || scope.view.generation != terms.generation {
         return Err(AgentError::Moved);
@@ -202,7 +202,12 @@ async fn known(
 
 /// Moves the client's chain on, and returns what it presents next. `None` where it presented a token that it was not
 /// given: two copies of one process are alive, and both end.
-async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Result<Option<String>, AgentError> {
+pub(super) async fn holder(
+    tx: &mut Tx,
+    order: &Order,
+    thick: &Thick,
+    terms: &Terms,
+) -> Result<Option<String>, AgentError> {
     let service = order.service.clone().unwrap_or_else(|| order.instance.clone());
     let known = sql::holder(tx, order.incarnation).await?;
     if known.as_ref().is_some_and(|h| h.service != service) {
@@ -215,9 +220,7 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
     // The network made two of one request, or its answer was lost: the token of the first answer is the next one.
     // A fresh one would make that one wrong, which may be what the client got.
     if let Some(before) = known.as_ref().filter(|h| thick.chain.as_ref() == Some(&h.previous_chain))
-        && sql::segment_by_allocation(tx, order.allocation_id)
-            .await?
-            .is_some_and(|s| s.incarnation == order.incarnation)
+        && was_answered(tx, order).await?
     {
         return Ok(Some(before.chain.clone()));
     }
@@ -244,6 +247,13 @@ async fn holder(tx: &mut Tx, order: &Order, thick: &Thick, terms: &Terms) -> Res
         ledger::audit(tx, id, terms.now_ms, now.service.as_str(), "wrong_chain", &detail).await?;
     }
     Ok(right.then(|| thick.next_chain.clone()))
+}
+
+/// Whether this very request of this process was done before.
+async fn was_answered(tx: &mut Tx, order: &Order) -> Result<bool, AgentError> {
+    let segment = sql::segment_by_allocation(tx, order.allocation_id).await?.map(|s| s.incarnation);
+    let window = sql::window_by_allocation(tx, order.allocation_id).await?.map(|w| w.incarnation);
+    Ok(segment.or(window) == Some(order.incarnation))
 }
 
 /// Carves from the service's block, making one where need be, or from the region's grants; at or above `above`.

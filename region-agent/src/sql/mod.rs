@@ -10,6 +10,7 @@
 mod holdings;
 mod link;
 mod segments;
+mod windows;
 
 use cadastre_ledger::sql::SHARED_TABLES;
 use cadastre_runtime::db::{DbError, Migration, Row};
@@ -17,9 +18,11 @@ use cadastre_runtime::db::{DbError, Migration, Row};
 pub use holdings::*;
 pub use link::*;
 pub use segments::*;
+pub use windows::*;
 
 /// The schema, in order.
-pub const MIGRATIONS: &[Migration] = &[(1, "shared", SHARED_TABLES), (2, "region", REGION_TABLES)];
+pub const MIGRATIONS: &[Migration] =
+    &[(1, "shared", SHARED_TABLES), (2, "region", REGION_TABLES), (3, "time", windows::TIME_TABLES)];
 
 const REGION_TABLES: &[&str] = &[
     "CREATE TABLE standing (

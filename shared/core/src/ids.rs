@@ -121,6 +121,9 @@ pub struct AllocationId(Uuid);
 pub struct NotVersionSeven;
 
 impl AllocationId {
+    /// A request that nothing is kept of.
+    pub const NONE: Self = Self(Uuid::nil());
+
     /// Accepts a UUIDv7 only.
     ///
     /// # Errors

@@ -195,9 +195,50 @@ fn overlaps(invariant: &str, namespace: &str, what: &str, ranges: &[(Uuid, Range
     found
 }
 
+/// W1, as far as a ledger shows it: windows of one worker are disjoint, and each lies in the region's time. `windows` is
+/// in order of worker and place.
+#[must_use]
+pub fn w1_windows(line: &str, held: &[Range], windows: &[(u32, Range)]) -> Vec<Finding> {
+    let mut held = held.to_vec();
+    held.sort_unstable();
+    let mut whole: Vec<Range> = Vec::new();
+    for range in held {
+        match whole.last_mut() {
+            Some(last) if last.hi() == range.lo() => *last = Range::new(last.lo(), range.hi()).unwrap_or(range),
+            _ => whole.push(range),
+        }
+    }
+    let finding = |detail: String| Finding { invariant: "W1".into(), detail };
+    let mut found = Vec::new();
+    for (worker, window) in windows {
+        if !whole.iter().any(|range| range.covers(window)) {
+            found.push(finding(format!("{line}: window {window} of worker {worker} is not in the region's time")));
+        }
+    }
+    for pair in windows.windows(2) {
+        if let [(a, first), (b, second)] = pair
+            && a == b
+            && first.overlaps(second)
+        {
+            found.push(finding(format!("{line}: worker {a} has {first} and {second}, which overlap")));
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn w1_names_a_window_that_overlaps_or_lies_outside() {
+        let range = |lo, hi| Range::new(lo, hi).unwrap();
+        let held = [range(10, 20), range(20, 30), range(50, 60)];
+        assert!(w1_windows("e@0", &held, &[(0, range(15, 25)), (0, range(25, 30)), (1, range(15, 25))]).is_empty());
+        assert_eq!(w1_windows("e@0", &held, &[(0, range(15, 25)), (0, range(24, 30))]).len(), 1);
+        assert_eq!(w1_windows("e@0", &held, &[(0, range(25, 35))]).len(), 1);
+        assert_eq!(w1_windows("e@0", &held, &[(0, range(25, 55))]).len(), 1);
+    }
 
     fn grant(n: u128, lo: u64, hi: u64) -> GrantRow {
         GrantRow {

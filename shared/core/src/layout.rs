@@ -8,6 +8,8 @@
 //!
 //! Absent on purpose: clocks (time is an argument), who may stamp what (`window`), and the cursor (`segment`).
 
+pub mod plan;
+
 use serde::{Deserialize, Serialize};
 
 use crate::decimal;
@@ -118,6 +120,13 @@ impl From<Layout> for Wire {
     fn from(l: Layout) -> Self {
         let Layout { timestamp, region, worker, sequence, unit_ms, epoch_ms } = l;
         Self { timestamp, region, worker, sequence, unit_ms, epoch_ms }
+    }
+}
+
+impl Default for Layout {
+    /// 41 bits of milliseconds since 2025, 3 of region, 7 of worker, 12 of sequence: 69.7 years.
+    fn default() -> Self {
+        Self { timestamp: 41, region: 3, worker: 7, sequence: 12, unit_ms: one(), epoch_ms: year_2025() }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::decimal;
 use crate::ids::{Epoch, Name, RegionId, StoreId};
 use crate::mark::Generation;
-use crate::namespace::NamespaceEntry;
+use crate::namespace::{NamespaceEntry, NamespaceKind};
 use crate::registry::RegionState;
 
 /// The sort of thing an entry describes.
@@ -230,6 +230,23 @@ impl Roster {
         match self.get(Kind::Namespace, name).map(|e| &e.body) {
             Some(Body::Namespace(n)) => Some(n),
             _ => None,
+        }
+    }
+
+    /// Where a value lies: number lines and ordinals that may have given it out. Nobody has to have been granted them.
+    #[must_use]
+    pub fn places(&self, namespace: &Name, value: i64) -> Vec<(Name, u64)> {
+        let Some(entry) = self.namespace(namespace) else { return Vec::new() };
+        match (entry.kind, &entry.layout) {
+            (NamespaceKind::Snowflake, Some(layout)) => {
+                let line = |parts: crate::layout::Parts| (namespace.of_slot(parts.slot), parts.unit);
+                layout.parts(value).map(line).into_iter().collect()
+            }
+            (NamespaceKind::Range, _) => {
+                let ordinals = entry.definition.origin_ordinals(value);
+                ordinals.into_iter().map(|ordinal| (namespace.clone(), ordinal)).collect()
+            }
+            (NamespaceKind::Snowflake | NamespaceKind::UuidV7 | NamespaceKind::Slot, _) => Vec::new(),
         }
     }
 

@@ -21,6 +21,10 @@ use crate::range::Range;
 /// How far clocks may be apart before it matters, in milliseconds.
 pub const CLOCK_BOUND_MS: u64 = 1_000;
 
+/// How far the clock of a process that wants to become a worker may be from its agent's, in milliseconds. Its request may
+/// have been on its way for a while.
+pub const WORKER_CLOCK_BOUND_MS: u64 = 5_000;
+
 /// A slot of a time-based namespace, and who stamps in it: the roster's entry of the slot's own number line.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,6 +162,8 @@ pub struct WorkerAsk {
     pub length_ms: u64,
     /// What the region was given, up to its end; windows that touch are one.
     pub held: Range,
+    /// Nothing below is of use to the asker: it stamped that itself, as another worker.
+    pub above: u64,
 }
 
 impl WorkerAsk {
@@ -166,7 +172,7 @@ impl WorkerAsk {
     }
 
     fn within(&self, layout: &Layout, watermark: u64, goes_on: bool) -> Result<Range, WindowRefusal> {
-        let above = if goes_on { watermark } else { watermark.max(self.held.lo()) };
+        let above = if goes_on { watermark } else { watermark.max(self.held.lo()).max(self.above) };
         let whole = window(layout, above, goes_on, self.judged_ms(), self.length_ms, u64::MAX)?;
         let given = WindowRefusal::GivenUntil { until_ms: layout.begins_ms(self.held.hi()) };
         whole.intersection(&self.held).filter(|w| w.lo() == whole.lo()).ok_or(given)
@@ -224,10 +230,11 @@ pub fn is_due(layout: &Layout, hi: u64, now_ms: u64, length_ms: u64) -> bool {
     now_ms.saturating_add(length_ms - length_ms / 3) >= layout.begins_ms(hi)
 }
 
-/// The watermark after a true end: one past the last unit that was stamped, within the window.
+/// The watermark after a true end: one past the last unit that was stamped, within the window, of which one unit is
+/// given up at least.
 #[must_use]
 pub fn true_end(window: Range, said: u64) -> u64 {
-    said.clamp(window.lo(), window.hi())
+    said.clamp(window.lo() + 1, window.hi())
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ fn a_slot_is_taken_again_once_its_windows_have_ended() {
 
 fn worker_ask(now_ms: u64) -> WorkerAsk {
     let held = Range::new(unit(NOW), unit(NOW + DAY)).unwrap();
-    WorkerAsk { granter_ms: now_ms, asker_ms: None, length_ms: 60_000, held }
+    WorkerAsk { granter_ms: now_ms, asker_ms: None, length_ms: 60_000, held, above: 0 }
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_worker_never_leaves_the_regions_window() {
 #[test]
 fn a_true_end_stays_in_the_window() {
     let window = Range::new(100, 200).unwrap();
-    assert_eq!([50, 150, 250].map(|said| true_end(window, said)), [100, 150, 200]);
+    assert_eq!([50, 150, 250].map(|said| true_end(window, said)), [101, 150, 200]);
 }
 
 proptest! {
@@ -148,7 +148,7 @@ proptest! {
         let held = Range::new(l.unit_of(NOW).unwrap(), l.unit_of(NOW + DAY).unwrap()).unwrap();
         let mut ends: [Option<u64>; 2] = [None, None];
         for clock in clocks {
-            let ask = WorkerAsk { granter_ms: NOW + clock, asker_ms: None, length_ms: 60_000, held };
+            let ask = WorkerAsk { granter_ms: NOW + clock, asker_ms: None, length_ms: 60_000, held, above: 0 };
             let used: Vec<_> = (0..2u32).filter_map(|n| ends[n as usize].map(|e| (n, Some(e)))).collect();
             if let Ok((worker, window)) = choose_worker(&l, &used, &ask) {
                 let end = &mut ends[worker as usize];

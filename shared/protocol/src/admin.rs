@@ -1,5 +1,7 @@
 //! What operators, the CLI and the dashboard send to the authority and get from it.
 
+mod namespaces;
+
 use std::collections::BTreeMap;
 
 use cadastre_core::decimal;
@@ -9,131 +11,10 @@ use cadastre_core::mark::Generation;
 use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::registry::RegionState;
 use cadastre_core::roster::Limits;
-use cadastre_core::sequence::{Definition, Sequence};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `POST /v1/namespaces`.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewNamespace {
-    /// Its name; a deleted namespace of this name goes on at its watermark.
-    #[schema(value_type = String)]
-    pub name: Name,
-    /// `range` in this version.
-    #[serde(default)]
-    #[schema(value_type = String)]
-    pub kind: NamespaceKind,
-    /// How an ordinal becomes a value; defaults to 1, 2, 3 ... 2^63-1.
-    #[serde(default)]
-    #[schema(value_type = Option<Object>)]
-    pub sequence: Option<Sequence>,
-    /// Settings that differ from the defaults.
-    #[serde(default)]
-    pub policy: PolicyPatch,
-}
-
-/// `PATCH /v1/namespaces/{name}`; absent fields stay.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NamespacePatch {
-    /// Stop or go on granting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frozen: Option<bool>,
-    /// Settings to change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyPatch>,
-    /// A new version of the definition, from the next unreserved ordinal on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub sequence: Option<Sequence>,
-}
-
-macro_rules! policy_patch {
-    ($($(#[$doc:meta])* $field:ident: $type:ty, $with:literal;)* --- $($(#[$ndoc:meta])* $number:ident,)*) => {
-        /// Policy settings; an absent one keeps its value (or the default).
-        #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-        #[serde(deny_unknown_fields)]
-        pub struct PolicyPatch {
-            $($(#[$doc])*
-            #[serde(default, with = $with, skip_serializing_if = "Option::is_none")]
-            #[schema(value_type = Option<String>)]
-            pub $field: Option<$type>,)*
-            $($(#[$ndoc])*
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub $number: Option<u32>,)*
-        }
-
-        impl PolicyPatch {
-            /// `policy` with the given settings changed.
-            #[must_use]
-            pub fn apply(&self, mut policy: cadastre_core::namespace::Policy) -> cadastre_core::namespace::Policy {
-                $(if let Some(value) = self.$field { policy.$field = value; })*
-                $(if let Some(value) = self.$number { policy.$number = value; })*
-                policy
-            }
-        }
-    };
-}
-
-policy_patch! {
-    /// Ordinals in a region's first grant.
-    grant_size: u64, "decimal::optional";
-    /// The most that one grant may hold.
-    grant_max: u64, "decimal::optional";
-    /// The most that a region may hold unissued.
-    region_max_held: u64, "decimal::optional";
-    /// The least that a segment holds.
-    segment_min: u64, "decimal::optional";
-    /// The most that a segment holds.
-    segment_max: u64, "decimal::optional";
-    /// Ordinals in a block per service; "0" shares the region's grants.
-    service_block: u64, "decimal::optional";
-    ---
-    /// How long a segment should last, in seconds.
-    target_seconds,
-    /// How long a grant should last at the peak rate, in seconds.
-    grant_target_seconds,
-    /// A refill starts when what is left lasts no longer than this, in seconds.
-    buffer_seconds,
-    /// Headroom for the peak rate times this.
-    surge_factor,
-    /// A refill starts at the latest at this share of the last range, in percent.
-    floor_percent,
-}
-
-/// A namespace as the authority shows it.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-pub struct NamespaceView {
-    /// Its name.
-    #[schema(value_type = String)]
-    pub name: Name,
-    /// Its kind.
-    #[schema(value_type = String)]
-    pub kind: NamespaceKind,
-    /// The present version of its definition.
-    #[schema(value_type = Object)]
-    pub sequence: Sequence,
-    /// All versions, with the ordinals they take effect at.
-    #[schema(value_type = Object)]
-    pub definition: Definition,
-    /// Its policy, every setting.
-    #[schema(value_type = Object)]
-    pub policy: cadastre_core::namespace::Policy,
-    /// Whether it grants nothing.
-    pub frozen: bool,
-    /// Everything below was granted (an ordinal).
-    #[serde(with = "decimal::unsigned")]
-    #[schema(value_type = String)]
-    pub watermark: u64,
-    /// Ordinals that can still be granted.
-    #[serde(with = "decimal::unsigned")]
-    #[schema(value_type = String)]
-    pub space_left: u64,
-    /// The regions that may issue here; null is all.
-    #[schema(value_type = Option<Vec<String>>)]
-    pub home: Option<Vec<Name>>,
-}
+pub use namespaces::*;
 
 /// A body that has only a name.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -427,6 +308,10 @@ pub struct RegionHeadroom {
     pub epoch: Epoch,
     /// Seconds since the region's last message; null when it never spoke.
     pub heard_seconds: Option<u64>,
+    /// Of a `snowflake` namespace: for how many hours the region may stamp without the authority; negative once its
+    /// time has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_hours: Option<f64>,
 }
 
 /// `POST /v1/audit/verify`.

@@ -1,6 +1,7 @@
 //! What callers of an agent send and get.
 
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Incarnation, Name, SegmentId};
+use cadastre_core::layout::Layout;
 use cadastre_core::{decimal, registry::RegionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -178,6 +179,36 @@ pub struct Origin {
     pub at: u64,
     /// The region could not be asked: only the grant is known.
     pub partial: bool,
+    /// What a time-based id says about itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoded: Option<Decoded>,
+}
+
+/// The fields of a time-based id.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+pub struct Decoded {
+    /// When its unit of time began, milliseconds since the Unix epoch.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub stamped_at: u64,
+    /// The region field: a slot, whose region the ledger names.
+    pub slot: u32,
+    /// The worker field.
+    pub worker: u32,
+    /// Its place among the worker's ids of that unit.
+    #[serde(with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub sequence: u64,
+}
+
+impl Decoded {
+    /// The fields of an id; `None` where no id of the layout looks so.
+    #[must_use]
+    pub fn of(layout: &Layout, id: i64) -> Option<Self> {
+        let parts = layout.parts(id)?;
+        let stamped_at = layout.begins_ms(parts.unit);
+        Some(Self { stamped_at, slot: parts.slot, worker: parts.worker, sequence: parts.sequence })
+    }
 }
 
 /// A range in an [`Origin`].

@@ -23,3 +23,4 @@ pub mod entropy;
 pub mod http;
 pub mod telemetry;
 pub mod token;
+pub mod uuid7;
