@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use cadastre_protocol::admin::{Nothing, Verdict};
+use cadastre_protocol::error::Problem;
 use cadastre_protocol::ids::Origin;
 
 /// How long a region is waited for.
@@ -25,17 +26,28 @@ impl Peers {
         Ok(Self { client: reqwest::Client::builder().timeout(PATIENCE).redirect(redirects).no_proxy().build()? })
     }
 
-    /// The first agent's word on an id; `None` where none can be asked.
-    pub async fn origin(&self, urls: &[String], token: &str, namespace: &str, id: &str) -> Option<Origin> {
+    /// The first agent's word on an id, or its problem; `None` where none can be asked.
+    pub async fn origin(
+        &self,
+        urls: &[String],
+        token: &str,
+        namespace: &str,
+        id: &str,
+    ) -> Option<Result<Origin, Problem>> {
         for url in urls {
             let asked = self.client.get(format!("{url}/v1/origins/{namespace}/{id}")).bearer_auth(token).send().await;
             match asked {
                 Ok(answer) if answer.status().is_success() => {
                     if let Ok(origin) = answer.json().await {
-                        return Some(origin);
+                        return Some(Ok(origin));
                     }
                 }
-                Ok(answer) => tracing::debug!(url, status = %answer.status(), "the agent does not know this origin"),
+                Ok(answer) => {
+                    tracing::debug!(url, status = %answer.status(), "the agent does not know this origin");
+                    if let Ok(problem) = answer.json().await {
+                        return Some(Err(problem));
+                    }
+                }
                 Err(error) => tracing::debug!(url, %error, "the agent cannot be asked"),
             }
         }

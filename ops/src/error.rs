@@ -143,7 +143,9 @@ fn next_step(code: Option<Code>) -> Option<&'static str> {
         Code::RegionNotReady | Code::EpochFenced | Code::NotHome => "see `cadastre region list` for its state",
         Code::CopyFound => "two copies of one store or process are alive: stop one of them, then start the other again",
         Code::HoldingLimit => "it holds enough; or raise --region-max-held with `cadastre namespace set`",
-        Code::LayoutFull | Code::WindowEnded | Code::NoWorkerFree => "see `cadastre namespace show NAMESPACE` for its slots",
+        Code::LayoutFull | Code::WindowEnded | Code::NoWorkerFree => {
+            "see `cadastre namespace show NAMESPACE` for its slots"
+        }
         Code::ClockRollback => "set the clock of that machine right; what it stamped before keeps it waiting",
         Code::Internal => "look in the daemon's log for the request id",
         Code::NotAllowed

@@ -11,6 +11,7 @@ use cadastre_core::ids::{Epoch, Incarnation, Name, SessionNo, StoreId};
 use cadastre_core::mark::{Generation, Scope};
 use cadastre_core::namespace::NamespaceEntry;
 use cadastre_core::roster::Roster;
+use cadastre_core::window::CLOCK_BOUND_MS;
 use cadastre_ledger::continuity::{Continuity, How};
 use cadastre_protocol::error::Code;
 use cadastre_runtime::clock::{Clock, Now};
@@ -161,6 +162,8 @@ pub struct Health {
     pub quarantined: bool,
     /// This agent's clock minus the authority's.
     pub clock_offset_ms: Option<i64>,
+    /// The authority's clock in its last answer, and when that was by the monotonic clock.
+    pub authority_clock: Option<(u64, u64)>,
     /// The last success of the store, by the monotonic clock.
     pub store_ok_mono_ms: Option<u64>,
     /// Why the store failed since.
@@ -223,6 +226,16 @@ impl Context {
     #[must_use]
     pub fn now(&self) -> Now {
         self.clock.now()
+    }
+
+    /// The time that windows are judged by: the wall clock, unless it ran ahead of what the authority's clock must show
+    /// by now. A clock that is set a day ahead stores nothing there, also while the region is cut off.
+    #[must_use]
+    pub fn judged_ms(&self) -> u64 {
+        let now = self.now();
+        let Some((clock_ms, at_mono_ms)) = self.health_mut().authority_clock else { return now.wall_ms };
+        let expected = clock_ms.saturating_add(now.mono_ms.saturating_sub(at_mono_ms));
+        now.wall_ms.min(expected.saturating_add(CLOCK_BOUND_MS))
     }
 
     /// What is known.

@@ -276,9 +276,19 @@ impl Stamps {
 
     async fn ask(&self, place: &Place, deed: Deed, post: Option<Arc<Post>>) {
         let asked = self.pool.post(&own_post(&self.ctx, &place.namespace), deed).await;
-        let result = asked.map(|posted| match (&deed, &post) {
-            (Deed::Renew { .. }, Some(post)) => post.stamper.extend(posted.window.range.hi()),
-            _ => self.begin(place, &posted),
+        let result = asked.and_then(|posted| match (&deed, &post) {
+            (Deed::Renew { .. }, Some(_)) if posted.replayed => {
+                let text = "the clock is ahead of the time that the region was given, and of its authority's clock";
+                Err(problem(Code::WindowEnded, text))
+            }
+            (Deed::Renew { .. }, Some(post)) => {
+                post.stamper.extend(posted.window.range.hi());
+                Ok(())
+            }
+            _ => {
+                self.begin(place, &posted);
+                Ok(())
+            }
         });
         let now = self.ctx.now().mono_ms;
         {
@@ -296,8 +306,8 @@ impl Stamps {
                     self.ctx.link_wake.notify_one();
                 }
                 // Somebody else has the worker, or its epoch is over: another one is taken at the next request.
-                let over =
-                    post.is_some_and(|p| p.stamper.layout().begins_ms(p.stamper.end_unit()) <= self.ctx.now().wall_ms);
+                let ends_ms = |p: &Post| p.stamper.layout().begins_ms(p.stamper.end_unit());
+                let over = post.is_some_and(|p| ends_ms(&p) <= self.ctx.judged_ms());
                 if code == Code::EpochFenced || (over && code == Code::WindowEnded) {
                     place.drop_post();
                 }

@@ -65,8 +65,14 @@ pub async fn origin(
     let urls = app.authority().agent_urls(&known.region).await.map_err(refuse)?;
     let token = bearer(&headers).unwrap_or_default();
     let fuller = app.0.peers.origin(&urls, token, namespace.as_str(), &id).await;
-    // The ledger has the last word on whose it is: an agent that says otherwise is not believed.
-    Ok(axum::Json(fuller.filter(|f| f.grant.id == known.grant.id && f.id == known.id).unwrap_or(known)))
+    match fuller {
+        // Of a time-based id the grant says little: the region had that time, and nobody need have stamped it. A number
+        // that JavaScript rounded is nobody's.
+        Some(Err(problem)) if known.decoded.is_some() && problem.code == Code::UnknownId => Err(HttpProblem(problem)),
+        // The ledger has the last word on whose it is: an agent that says otherwise is not believed.
+        Some(Ok(fuller)) if fuller.grant.id == known.grant.id && fuller.id == known.id => Ok(axum::Json(fuller)),
+        Some(_) | None => Ok(axum::Json(known)),
+    }
 }
 
 #[utoipa::path(post, path = "/v1/audit/verify", request_body = Nothing, responses((status = 200, body = Verdict)))]

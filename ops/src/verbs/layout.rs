@@ -59,7 +59,10 @@ fn none(common: &Common, demand: &Demand) -> Result<Outcome, CliError> {
         "lower": lower.iter().map(|l| json!({ "demand": l.demand, "to": l.to.to_string() })).collect::<Vec<_>>(),
     });
     print(common, answer, |_| {
-        show::line(format!("no layout of {} bits carries all of that. Lower one of them, the others as they are:", demand.width));
+        show::line(format!(
+            "no layout of {} bits carries all of that. Lower one of them, the others as they are:",
+            demand.width
+        ));
         for part in &lower {
             let to = if part.to == 0 { "not enough by itself".to_owned() } else { format!("to {}", digits(part.to)) };
             show::line(format!("  --{} {to}", part.demand));

@@ -34,7 +34,8 @@ pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliErr
         NamespaceVerb::Unfreeze { name } => freeze(common, &api, &name, false).await,
         NamespaceVerb::Set { name, readers, sequence, policy } => {
             let readers = (!readers.is_empty()).then_some(readers);
-            let patch = NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()?, readers };
+            let patch =
+                NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()?, readers };
             if patch.policy.is_none() && patch.sequence.is_none() && patch.readers.is_none() {
                 let text = "nothing to set: give at least one flag (`cadastre namespace set --help`)";
                 return Err(CliError::usage(text));
@@ -158,7 +159,9 @@ fn values(namespace: &NamespaceView) -> String {
         (_, Some(layout)) => {
             let [timestamp, region, worker, sequence] = layout.bits();
             let unit = layout.unit_ms();
-            return format!("time {timestamp} | region {region} | worker {worker} | sequence {sequence}, in units of {unit} ms");
+            return format!(
+                "time {timestamp} | region {region} | worker {worker} | sequence {sequence}, in units of {unit} ms"
+            );
         }
         _ => {}
     }

@@ -29,7 +29,8 @@ pub async fn run(common: &Common, args: OriginArgs) -> Result<Outcome, CliError>
         ];
         if let Some(decoded) = &origin.decoded {
             lines.push(("stamped", moment(decoded.stamped_at, now_ms())));
-            let words = format!("slot {}, worker {}, number {} of its unit", decoded.slot, decoded.worker, decoded.sequence);
+            let words =
+                format!("slot {}, worker {}, number {} of its unit", decoded.slot, decoded.worker, decoded.sequence);
             lines.push(("says", words));
         }
         lines.extend(origin.service.map(|service| ("service", service)));

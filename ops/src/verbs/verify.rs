@@ -24,7 +24,10 @@ pub async fn run(common: &Common) -> Result<Outcome, CliError> {
 
 fn people(verdict: &Verdict) {
     let checked = verdict.checked;
-    let looked = format!("{} grants, {} segments", digits(checked.grants), digits(checked.segments));
+    let mut looked = format!("{} grants, {} segments", digits(checked.grants), digits(checked.segments));
+    if checked.windows > 0 {
+        looked.push_str(&format!(", {} time windows", digits(checked.windows)));
+    }
     for finding in &verdict.findings {
         show::line(format!("{}: {}", finding.invariant, finding.detail));
     }

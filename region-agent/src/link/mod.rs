@@ -390,6 +390,7 @@ impl Link {
         health.answered_mono_ms = Some(now.mono_ms);
         health.answered_at_ms = Some(now.wall_ms);
         health.quarantined = quarantined;
+        health.authority_clock = Some((clock_ms, sent.mono_ms / 2 + now.mono_ms / 2));
         health.clock_offset_ms = i64::try_from(i128::from(middle) - i128::from(clock_ms)).ok();
     }
 

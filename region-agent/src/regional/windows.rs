@@ -3,8 +3,6 @@
 //! A window is a carve of time: decided in core, written under the same guards as a segment (epoch, roster, open scope,
 //! the worker's watermark), durable and through the gate before anybody stamps in it.
 
-use std::sync::Arc;
-
 use cadastre_core::ids::{AllocationId, Incarnation, Name, RowId};
 use cadastre_core::layout::Layout;
 use cadastre_core::mark::{Mark, Scope};
@@ -15,7 +13,7 @@ use cadastre_runtime::db::{DbError, Tx};
 
 use super::unit::{self, Order, Terms, Thick};
 use super::{Regional, TRIES};
-use crate::context::View;
+use crate::context::{Context, View};
 use crate::error::{AgentError, problem};
 use crate::sql::{self, WindowRow};
 
@@ -87,6 +85,8 @@ struct Line {
     number: u32,
     layout: Layout,
     length_ms: u64,
+    /// The region's clock, as far as it can be believed.
+    granter_ms: u64,
 }
 
 impl View {
@@ -124,7 +124,7 @@ impl Regional {
         self.ctx.may_carve()?;
         let view = self.ctx.view();
         let entry = view.issuable(&self.ctx.me.region, &post.namespace)?;
-        let line = line(&view, entry, &self.ctx.me.region, &post.namespace)?;
+        let line = line(&view, entry, &self.ctx, &post.namespace)?;
         let terms = self.terms_of(&view, entry)?;
         let unit = {
             let _scope = self.scope.lock().await;
@@ -146,14 +146,15 @@ impl Regional {
     }
 }
 
-fn line(view: &View, entry: &NamespaceEntry, region: &Name, namespace: &Name) -> Result<Line, AgentError> {
+fn line(view: &View, entry: &NamespaceEntry, ctx: &Context, namespace: &Name) -> Result<Line, AgentError> {
+    let region = &ctx.me.region;
     let Some(layout) = entry.layout else {
         let text = format!("{namespace} is of kind {}: it has no workers", entry.kind.as_str());
         return Err(problem(Code::InvalidRequest, text));
     };
     let length_ms = u64::from(entry.policy.target_seconds) * 1_000;
     match view.line_of(region, namespace) {
-        Some((name, number)) => Ok(Line { name, number, layout, length_ms }),
+        Some((name, number)) => Ok(Line { name, number, layout, length_ms, granter_ms: ctx.judged_ms() }),
         None => {
             let text = format!(
                 "region {region} has no slot of {namespace} under its epoch yet: the authority gives one with its next \
@@ -222,7 +223,7 @@ impl Work {
             AgentError::from(Problem::new(Code::WindowEnded, text))
         })?;
         Ok(WorkerAsk {
-            granter_ms: self.terms.now_ms,
+            granter_ms: self.line.granter_ms,
             asker_ms: self.post.clock_ms,
             length_ms: self.line.length_ms,
             held,
@@ -240,7 +241,8 @@ impl Work {
         if let Some(known) = sql::window_by_allocation(tx, allocation_id).await? {
             return self.again(known).map(|window| (window, false));
         }
-        if self.post.clock_ms.is_some_and(|clock| clock.abs_diff(self.terms.now_ms) > window::WORKER_CLOCK_BOUND_MS) {
+        if self.post.clock_ms.is_some_and(|clock| clock.abs_diff(self.line.granter_ms) > window::WORKER_CLOCK_BOUND_MS)
+        {
             let text = format!(
                 "your clock is more than {} seconds away from this agent's: set it right before you stamp",
                 window::WORKER_CLOCK_BOUND_MS / 1_000
@@ -250,7 +252,7 @@ impl Work {
         let ask = self.ask(tx, above).await?;
         let used = sql::workers(tx, &self.line.name).await?;
         let chosen = window::choose_worker(&self.line.layout, &used, &ask);
-        let (worker, range) = chosen.map_err(|refusal| worker_problem(&refusal, self.terms.now_ms))?;
+        let (worker, range) = chosen.map_err(|refusal| worker_problem(&refusal, self.line.granter_ms))?;
         let was = used.iter().find(|(n, _)| *n == worker).and_then(|(_, ends)| *ends);
         let window = WindowRow {
             window_id: self.terms.entropy.uuid_v4(),
@@ -311,14 +313,14 @@ impl Work {
             Ok(hi) => hi,
             // Two renewals in a row add nothing to one another; the second is answered with what there is.
             Err(WindowRefusal::GivenUntil { .. }) if self.is_running(&own) => return Ok((own, false)),
-            Err(refusal) => return Err(worker_problem(&refusal.into(), self.terms.now_ms)),
+            Err(refusal) => return Err(worker_problem(&refusal.into(), self.line.granter_ms)),
         };
         sql::move_end(tx, &own, hi, false).await?;
         Ok((with_end(own, hi)?, true))
     }
 
     fn is_running(&self, own: &WindowRow) -> bool {
-        self.line.layout.begins_ms(own.range.hi()) > self.terms.now_ms
+        self.line.layout.begins_ms(own.range.hi()) > self.line.granter_ms
     }
 
     async fn end(&self, tx: &mut Tx, worker: u32, stamped_to: Option<u64>) -> Result<WindowRow, AgentError> {
@@ -369,7 +371,7 @@ fn worker_problem(refusal: &WorkerRefusal, now_ms: u64) -> AgentError {
 
 /// The agent's own post in a namespace.
 #[must_use]
-pub fn own_post(ctx: &Arc<crate::context::Context>, namespace: &Name) -> Post {
+pub fn own_post(ctx: &Context, namespace: &Name) -> Post {
     Post {
         namespace: namespace.clone(),
         service: None,

@@ -32,3 +32,4 @@ mod storms;
 mod twins;
 mod waiting;
 mod wan;
+mod windows;

@@ -55,13 +55,17 @@ pub fn layouts(demand: &Demand, epoch_ms: u64) -> Vec<Layout> {
     let mut found: Vec<Layout> = Vec::new();
     for unit_ms in UNITS {
         let [region, worker, sequence, timestamp] = needed(demand, unit_ms);
-        let Some(spare) = demand.width.min(ID_BITS).checked_sub(region + worker + sequence + timestamp) else { continue };
+        let Some(spare) = demand.width.min(ID_BITS).checked_sub(region + worker + sequence + timestamp) else {
+            continue;
+        };
         for to in 0..4 {
             let extra = |at: u32| if at == to { spare } else { 0 };
             let shared = [timestamp + extra(0), region + extra(3), worker + extra(2), sequence + extra(1)];
             // What a field cannot take goes to time.
             let over = |n: u32, most: u32| n.saturating_sub(most);
-            let late = over(shared[1], MAX_REGION_BITS) + over(shared[2], MAX_WORKER_BITS) + over(shared[3], MAX_SEQUENCE_BITS);
+            let late = over(shared[1], MAX_REGION_BITS)
+                + over(shared[2], MAX_WORKER_BITS)
+                + over(shared[3], MAX_SEQUENCE_BITS);
             let all = [
                 shared[0] + late,
                 shared[1].min(MAX_REGION_BITS),
