@@ -16,7 +16,7 @@ use cadastre_core::stamp::{NoStamp, Stamper};
 use cadastre_core::window;
 use cadastre_protocol::error::{Code, Problem};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::context::{Context, View};
 use crate::error::{AgentError, problem};
@@ -37,6 +37,18 @@ struct Post {
     epoch: Epoch,
     worker: u32,
     length_ms: u64,
+}
+
+/// What came of an attempt.
+pub enum Step {
+    /// All ids are there.
+    Done,
+    /// The clock has to go on for so many milliseconds.
+    Clock(u64),
+    /// A window is on its way.
+    Window,
+    /// Nothing more just now.
+    Refused(AgentError),
 }
 
 /// One time-based namespace.
@@ -130,48 +142,69 @@ impl Stamps {
         count: u64,
         wait: Duration,
     ) -> Result<Vec<Range>, AgentError> {
-        self.ctx.alive()?;
-        let epoch = view.epoch().unwrap_or_default();
         let place = self.place(namespace);
-        let deadline = Instant::now() + wait;
-        let (mut ids, mut got) = (Vec::new(), 0);
+        let deadline = sleep(wait);
+        tokio::pin!(deadline);
+        let mut ids = Vec::new();
         loop {
             let changed = place.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let post = place.post().filter(|post| post.epoch >= epoch);
-            let now_ms = self.ctx.now().wall_ms;
-            let stamped = post.as_ref().map(|post| (post, post.stamper.take(now_ms, count - got)));
-            match stamped {
-                Some((post, Ok(places))) => {
-                    ids.push(values(&post.stamper, places)?);
-                    got += places.len();
-                    if got == count {
-                        self.note(&place, settings, post, got);
-                        return Ok(ids);
+            match self.attempt(view, settings, namespace, count, &mut ids) {
+                Step::Done => return Ok(ids),
+                Step::Refused(error) => return Err(error),
+                Step::Clock(ms) => tokio::select! {
+                    () = sleep(Duration::from_millis(ms)) => {}
+                    () = deadline.as_mut() => return Err(self.behind(&place, ms)),
+                },
+                Step::Window => tokio::select! {
+                    () = changed => {}
+                    () = deadline.as_mut() => {
+                        let text = "a time window is on its way and did not come in time; ask again";
+                        return Err(problem(Code::WindowEnded, text));
                     }
-                    continue;
-                }
-                Some((_, Err(NoStamp::Behind { ms }))) if ms <= CLOCK_WAIT_MS && Instant::now() < deadline => {
-                    sleep(Duration::from_millis(ms)).await;
-                    continue;
-                }
-                Some((_, Err(NoStamp::Behind { ms }))) => return Err(self.behind(&place, ms)),
-                Some((post, Err(NoStamp::OutOfTime))) => return Err(out_of_time(post, now_ms)),
-                Some((_, Err(NoStamp::Ended))) | None => {}
-            }
-            self.want(&place);
-            if let Some(error) = self.refusal(&place) {
-                return Err(error);
-            }
-            tokio::select! {
-                () = changed => {}
-                () = sleep_until(deadline) => {
-                    let text = "a time window is on its way and did not come in time; ask again";
-                    return Err(problem(Code::WindowEnded, text));
-                }
+                },
             }
         }
+    }
+
+    /// As many of `count` ids as can be stamped at once, those in `ids` included, and what has to happen for the rest.
+    pub fn attempt(
+        &self,
+        view: &View,
+        settings: &NamespaceEntry,
+        namespace: &Name,
+        count: u64,
+        ids: &mut Vec<Range>,
+    ) -> Step {
+        if let Err(error) = self.ctx.alive() {
+            return Step::Refused(error);
+        }
+        let place = self.place(namespace);
+        let epoch = view.epoch().unwrap_or_default();
+        loop {
+            let got: u64 = ids.iter().map(Range::len).sum();
+            let Some(post) = place.post().filter(|post| post.epoch >= epoch) else { break };
+            let now_ms = self.ctx.now().wall_ms;
+            match post.stamper.take(now_ms, count - got) {
+                Ok(places) => {
+                    match values(&post.stamper, places) {
+                        Ok(range) => ids.push(range),
+                        Err(error) => return Step::Refused(error),
+                    }
+                    if got + places.len() == count {
+                        self.note(&place, settings, &post, count);
+                        return Step::Done;
+                    }
+                }
+                Err(NoStamp::Behind { ms }) if ms <= CLOCK_WAIT_MS => return Step::Clock(ms),
+                Err(NoStamp::Behind { ms }) => return Step::Refused(self.behind(&place, ms)),
+                Err(NoStamp::OutOfTime) => return Step::Refused(out_of_time(&post, now_ms)),
+                Err(NoStamp::Ended) => break,
+            }
+        }
+        self.want(&place);
+        self.refusal(&place).map_or(Step::Window, Step::Refused)
     }
 
     /// After ids were stamped: whether a renewal is due.

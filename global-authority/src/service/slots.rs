@@ -117,7 +117,7 @@ fn timed<'a>(roster: &'a Roster, namespace: &Name) -> Option<(&'a NamespaceEntry
 }
 
 fn slots_of<'a>(roster: &'a Roster, namespace: &'a Name) -> impl Iterator<Item = (&'a Name, &'a Slot)> {
-    let all = roster.namespaces().filter_map(|(name, entry)| Some((name, entry.slot.as_ref()?)));
+    let all = roster.namespaces().filter_map(|(name, entry)| Some((name, entry.slot.as_deref()?)));
     all.filter(move |(_, slot)| slot.of == *namespace)
 }
 

@@ -57,7 +57,7 @@ fn common_flags_may_stand_before_and_after_the_verb() {
 
 #[test]
 fn numbers_may_be_grouped_and_negative() {
-    let Verb::Namespace(NamespaceVerb::Create { name, sequence, policy }) =
+    let Verb::Namespace(NamespaceVerb::Create { name, sequence, policy, .. }) =
         verb("namespace create orders --increment -1 --max 1_000_000 --grant-size 10,000")
     else {
         panic!("another verb");

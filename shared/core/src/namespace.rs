@@ -68,7 +68,7 @@ pub struct NamespaceEntry {
     pub layout: Option<Layout>,
     /// Whose slot it is. Of kind `slot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slot: Option<Slot>,
+    pub slot: Option<Box<Slot>>,
     /// Who reads its ids, and up to which value each can.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readers: Vec<Reader>,
@@ -227,7 +227,12 @@ impl NamespaceEntry {
     /// The number line of one of its slots.
     #[must_use]
     pub fn slot_line(&self, slot: Slot) -> Self {
-        Self { kind: NamespaceKind::Slot, home: Some(vec![slot.region.clone()]), slot: Some(slot), ..self.clone() }
+        Self {
+            kind: NamespaceKind::Slot,
+            home: Some(vec![slot.region.clone()]),
+            slot: Some(Box::new(slot)),
+            ..self.clone()
+        }
     }
 
     /// Whether it is one that operators make and services ask for.

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, error, ids, link};
+use cadastre_protocol::{admin, error, ids, link, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -36,10 +36,17 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("segment-request", round::<ids::SegmentRequest>, true),
     ("segment-answer", round::<ids::SegmentAnswer>, false),
     ("segment-return", round::<ids::ReturnRequest>, true),
+    ("worker-request", round::<workers::WorkerRequest>, true),
+    ("worker-renewal", round::<workers::WorkerRenewal>, true),
+    ("worker-end", round::<workers::WorkerEnd>, true),
+    ("worker-answer", round::<workers::WorkerAnswer>, false),
+    ("origin-snowflake", round::<ids::Origin>, false),
     ("origin", round::<ids::Origin>, false),
     ("origin-partial", round::<ids::Origin>, false),
     ("status", round::<ids::Status>, false),
     ("namespace-new", round::<admin::NewNamespace>, true),
+    ("namespace-new-snowflake", round::<admin::NewNamespace>, true),
+    ("namespace-snowflake", round::<admin::NamespaceView>, false),
     ("namespace-patch", round::<admin::NamespacePatch>, true),
     ("namespace", round::<admin::NamespaceView>, false),
     ("region-new", round::<admin::NewRegion>, false),

@@ -17,6 +17,7 @@ mod crowd;
 mod hand;
 mod help;
 mod kills;
+mod layouts;
 mod origins;
 mod redefined;
 mod redis_clients;
