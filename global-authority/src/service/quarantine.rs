@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use cadastre_core::continuity::{self, Exit, Testimony, WitnessMode};
 use cadastre_core::ids::{Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
+use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::roster::{Body, Kind, RegionEntry, Roster};
 use cadastre_ledger::continuity::{How, lift};
 use cadastre_ledger::error::LedgerError;
@@ -228,9 +229,13 @@ impl Authority {
         })
     }
 
-    /// An operator's bounds count once they cover every namespace.
+    /// An operator's bounds count once they cover every number line. That of a time-based namespace is for all its slots.
     fn complete(&self, evidence: &Evidence, bounds: &BTreeMap<Name, u64>) -> bool {
-        evidence.roster.namespaces().all(|(name, _)| bounds.contains_key(name))
+        evidence.roster.namespaces().all(|(name, entry)| match (entry.kind, &entry.slot) {
+            (NamespaceKind::Snowflake | NamespaceKind::UuidV7, _) => true,
+            (_, Some(slot)) => bounds.contains_key(&slot.of) || bounds.contains_key(name),
+            (_, None) => bounds.contains_key(name),
+        })
     }
 
     /// The bound that a namespace is raised to, and whether that waits for an operator.
@@ -304,7 +309,10 @@ impl Authority {
                     format!("bounds: {region}: above the namespace's capacity {capacity}"),
                 ));
             }
-            let known = bound_for(&evidence, namespace, own.view.mark.bound);
+            let slots =
+                evidence.roster.namespaces().filter(|(_, e)| e.slot.as_ref().is_some_and(|s| s.of == *namespace));
+            let lines = slots.map(|(line, _)| bound_for(&evidence, line, 0));
+            let known = lines.max().unwrap_or(0).max(bound_for(&evidence, namespace, own.view.mark.bound));
             if *bound < known {
                 let text = format!("bounds: {region}: {bound} lies below {known}, which is known to have been granted");
                 return Err(problem(Code::InvalidRequest, text));
@@ -390,7 +398,9 @@ fn bound_for(evidence: &Evidence, namespace: &Name, own: u64) -> u64 {
     let scope = Scope::Namespace(namespace.clone());
     let marks = [evidence.witnessed.get(&scope), evidence.seen.get(&scope)];
     let testified = evidence.testimony.values().filter_map(|t| t.bounds.get(namespace).copied());
-    let stated = evidence.stated.values().filter_map(|(_, bounds)| bounds.get(namespace).copied());
+    let whole = evidence.roster.namespace(namespace).and_then(|entry| entry.slot.as_ref()).map(|slot| &slot.of);
+    let of = |bounds: &BTreeMap<Name, u64>| bounds.get(namespace).or_else(|| bounds.get(whole?)).copied();
+    let stated = evidence.stated.values().filter_map(|(_, bounds)| of(bounds));
     continuity::raise_to(own, marks.into_iter().flatten().map(|m| m.bound).chain(testified).chain(stated))
 }
 

@@ -15,8 +15,10 @@
 //! | [`run`] | a run from set-up to verdict, and shortening one that fails |
 //! | [`mutation`], [`removals`] | rules taken out, to see that it is found |
 //! | [`pinned`] | what was found, kept |
+//! | [`callers`] | an agent's loops, and who asks it for ids |
 //! | [`world`] | one installation, and everything that it ever exposed |
 
+pub mod callers;
 pub mod disk;
 pub mod exec;
 pub mod mutation;

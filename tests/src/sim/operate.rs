@@ -10,6 +10,7 @@ use cadastre_protocol::admin::{Lift, RegionAction};
 use cadastre_runtime::db::Value;
 use global_authority::service::{Authority, ServiceError};
 
+use super::callers::EVENTS;
 use super::disk::{Disk, Image};
 use super::net::Link;
 use super::ops::Kind;
@@ -357,7 +358,7 @@ pub(super) fn state_bounds(world: &mut World, authority: &Arc<Authority>, r: usi
         }
     }
     let name = region_name(world, r);
-    for namespace in ["orders", "small"] {
+    for namespace in ["orders", "small", EVENTS] {
         let bound = world.regions.iter().map(|region| highest(region, namespace)).max().unwrap_or(0);
         let lift = Lift {
             bounds: BTreeMap::from([(name.clone(), bound.max(highest_known(world, namespace)))]),
@@ -400,7 +401,8 @@ pub fn granted_to_an_old_epoch(world: &World) -> Option<String> {
 }
 
 fn max_hi(disk: &Disk, namespace: &str) -> u64 {
-    let sql = "SELECT hi FROM grants WHERE namespace = $1 ORDER BY hi DESC LIMIT 1";
+    // A namespace's own number line, or those of its slots.
+    let sql = "SELECT hi FROM grants WHERE namespace = $1 OR namespace LIKE $1 || '@%' ORDER BY hi DESC LIMIT 1";
     let rows = disk.look(sql, &[Value::from(namespace)]);
     rows.first().and_then(|row| row.uint(0).ok()).unwrap_or(0)
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use cadastre_protocol::admin::RegionAction;
 use global_authority::service::Authority;
 
+use super::callers::EVENTS;
 use super::exec::Sim;
 use super::mutation::Mutation;
 use super::net::Link;
@@ -145,11 +146,14 @@ async fn define(authority: Arc<Authority>) -> Result<(), global_authority::servi
     let orders = serde_json::json!({"name": "orders", "policy": policy});
     let small = serde_json::json!({"name": "small", "policy": policy,
         "sequence": {"increment": "-3", "start": "40000", "min": "-40000", "max": "40000"}});
-    for body in [orders, small] {
+    // Few workers and short units: ids of one worker are taken again and again, and every unit is used up.
+    let events = serde_json::json!({"name": EVENTS, "kind": "snowflake", "policy": policy,
+        "layout": {"timestamp": 41, "region": 3, "worker": 2, "sequence": 2, "unit_ms": 10}});
+    for body in [orders, small, events] {
         let new = serde_json::from_value(body).expect("a namespace");
         authority.new_namespace("simulator", new).await?;
     }
-    let service = serde_json::json!({"name": SERVICE, "namespaces": ["orders", "small"]});
+    let service = serde_json::json!({"name": SERVICE, "namespaces": ["orders", "small", EVENTS]});
     authority.new_service("simulator", serde_json::from_value(service).expect("a service")).await?;
     Ok(())
 }
@@ -194,7 +198,11 @@ pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), 
 fn settle(world: &mut World) -> Option<Failure> {
     world.say("healing everything");
     heal(world);
-    let before: Vec<usize> = (0..world.regions.len()).map(|r| world.exposed_by(&world.regions[r].name)).collect();
+    let counts = |world: &World, r: usize| {
+        let name = &world.regions[r].name;
+        (world.exposed_by(name), world.stamped_by(name))
+    };
+    let before: Vec<(usize, usize)> = (0..world.regions.len()).map(|r| counts(world, r)).collect();
     let sim = world.sim.clone();
     let mut waited = 0;
     loop {
@@ -208,7 +216,10 @@ fn settle(world: &mut World) -> Option<Failure> {
                 let region = &world.regions[*r];
                 !region.retired && !region.may_be_retired && !region.is_forgotten(world.exposed_by(&region.name))
             })
-            .filter(|r| world.exposed_by(&world.regions[*r].name) < before[*r] + 60)
+            .filter(|r| {
+                let ((all, stamped), (all_before, stamped_before)) = (counts(world, *r), before[*r]);
+                all < all_before + 60 || stamped < stamped_before + 5
+            })
             .map(|r| world.regions[r].name.clone())
             .collect();
         if starved.is_empty() {

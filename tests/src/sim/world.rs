@@ -2,7 +2,7 @@
 //! was ever exposed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cadastre_core::continuity::WitnessMode;
@@ -13,6 +13,7 @@ use global_authority::service::{Authority, Settings, Spawn};
 use region_agent::agent::{Agent, Setup};
 use region_agent::context::Times;
 
+use super::callers::{Caller, EVENTS, run_agent};
 use super::disk::{Disk, Image};
 use super::exec::{ProcessId, Sim};
 use super::mutation::{Mutation, Whose};
@@ -27,7 +28,8 @@ pub const SERVICE: &str = "shop";
 /// Everything that was ever exposed, and the first duplicate.
 #[derive(Default)]
 pub struct Exposed {
-    ids: BTreeMap<(String, i64), (String, u64)>,
+    /// Namespace and value; who exposed it, and when.
+    pub ids: BTreeMap<(String, i64), (String, u64)>,
     /// The first id that was exposed twice, in words.
     pub duplicate: Option<String>,
 }
@@ -326,7 +328,7 @@ impl World {
                 };
                 *lock(&cell) = Some(Arc::clone(&agent));
                 run_agent(&sim, process, &agent);
-                for namespace in ["orders", "small"] {
+                for namespace in ["orders", "small", EVENTS] {
                     let call = Caller {
                         sim: sim.clone(),
                         agent: Arc::clone(&agent),
@@ -383,6 +385,14 @@ impl World {
         lock(&self.exposed).ids.len()
     }
 
+    /// How many time-based ids of a region were exposed.
+    #[must_use]
+    pub fn stamped_by(&self, region: &str) -> usize {
+        let exposed = lock(&self.exposed);
+        let of = |(name, _): &(String, i64), who: &str| name == EVENTS && who.starts_with(region);
+        exposed.ids.iter().filter(|(key, (who, _))| of(key, who)).count()
+    }
+
     /// How many ids of a region were exposed.
     #[must_use]
     pub fn exposed_by(&self, region: &str) -> usize {
@@ -410,90 +420,6 @@ async fn open_authority(sim: &Sim, process: ProcessId, parts: Parts, trace: &Tra
                 say(sim, trace, format!("authority {n} cannot open: {error}"));
                 sim.sleep_ms(2_000).await;
             }
-        }
-    }
-}
-
-/// The shipped loops, on virtual time.
-fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
-    let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
-    sim.spawn(process, async move {
-        loop {
-            let pause = agent2.link.run_once().await;
-            if agent2.ctx.alive().is_err() {
-                return;
-            }
-            sim2.sleep_ms(pause.ms.max(1)).await;
-        }
-    });
-    let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
-    sim.spawn(process, async move {
-        loop {
-            if agent2.ctx.alive().is_err() {
-                return;
-            }
-            for entry in agent2.issuer.due() {
-                let agent = Arc::clone(&agent2);
-                sim2.spawn(process, async move { agent.issuer.refill(&entry).await });
-            }
-            sim2.sleep_ms(50).await;
-        }
-    });
-}
-
-/// A caller: one id now and then, remembered for ever.
-struct Caller {
-    sim: Sim,
-    agent: Arc<Agent>,
-    region: String,
-    namespace: Name,
-    exposed: Arc<Mutex<Exposed>>,
-    trace: Trace,
-    rush: Arc<AtomicBool>,
-}
-
-impl Caller {
-    async fn run(self) {
-        let service = Name::new(SERVICE).expect("a name");
-        loop {
-            let pause = 100 + self.sim.below(400);
-            self.sim.sleep_ms(if self.rush.load(Ordering::Relaxed) { pause / 16 } else { pause }).await;
-            if self.agent.ctx.alive().is_err() {
-                return;
-            }
-            let view = self.agent.ctx.view();
-            let region = &self.agent.ctx.me.region;
-            let Ok(settings) = view.issuable(region, &self.namespace) else { continue };
-            let Ok(entry) = self.agent.issuer.entry(&view, settings, &self.namespace, &service) else { continue };
-            for _ in 0..1 + self.sim.below(3) {
-                let Some(ordinal) = entry.one() else {
-                    drop(self.agent.issuer.miss(&entry, settings, 1));
-                    break;
-                };
-                self.agent.issuer.note(&entry, settings, 1);
-                if let Some(value) = settings.definition.value_at(ordinal) {
-                    self.expose(value);
-                }
-            }
-        }
-    }
-
-    fn expose(&self, value: i64) {
-        let at = self.sim.now_ms();
-        let key = (self.namespace.to_string(), value);
-        let mut exposed = lock(&self.exposed);
-        if let Some((first, when)) = exposed.ids.get(&key).cloned() {
-            let text = format!(
-                "DUPLICATE {} {value}: exposed by {first} at {}.{:03} s and again by {}",
-                self.namespace,
-                when / 1_000,
-                when % 1_000,
-                self.region
-            );
-            say(&self.sim, &self.trace, text.clone());
-            exposed.duplicate.get_or_insert(text);
-        } else {
-            exposed.ids.insert(key, (self.region.clone(), at));
         }
     }
 }
