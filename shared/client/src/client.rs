@@ -13,6 +13,7 @@ use crate::id::{Id, Ids};
 use crate::metrics;
 use crate::namespace::Namespace;
 use crate::process::{Phase, Process};
+use crate::stamps::Stamps;
 use crate::system;
 use crate::testing::InMemory;
 
@@ -85,6 +86,15 @@ impl Client {
     pub fn namespace(&self, name: &str) -> Result<Namespace, Error> {
         let name = Name::new(name).map_err(|error| Error::config("namespace", format!("{name:?}: {error}")))?;
         Namespace::open(self.process.current()?, &name)
+    }
+
+    /// A handle to a time-based namespace, of kind `snowflake`. A worker id is asked for with the first ID.
+    ///
+    /// # Errors
+    /// As [`Self::namespace`].
+    pub fn stamps(&self, name: &str) -> Result<Stamps, Error> {
+        let name = Name::new(name).map_err(|error| Error::config("namespace", format!("{name:?}: {error}")))?;
+        Stamps::open(self.process.current()?, &name)
     }
 
     /// The next ID of a namespace. See [`Namespace::next`].

@@ -38,6 +38,11 @@
 //! - A caller waits only where memory has nothing, at most to its deadline, and only while more can come. Then it gets an
 //!   [`Error`] with a stable [code](Error::code) that says whether a [retry](Error::retryable) helps. A retry is always safe.
 //!
+//! # Time
+//!
+//! [`Client::stamps`] opens a time-based namespace: [`Stamps::next`] gives IDs of time, region, worker and sequence, out of
+//! a window of time that nobody else has. See [`Stamps`].
+//!
 //! # Agents
 //!
 //! Name several: the first is asked as long as it answers; then the next, and again the first once it is well. An agent of
@@ -66,8 +71,11 @@ mod id;
 mod lane;
 mod metrics;
 mod namespace;
+mod post;
+mod posts;
 mod process;
 mod refill;
+mod stamps;
 mod system;
 pub mod testing;
 mod wire;
@@ -80,3 +88,4 @@ pub use client::{Client, Shutdown};
 pub use error::{Error, ErrorKind};
 pub use id::{Id, Ids, ParseIdError};
 pub use namespace::{MAX_BATCH, Namespace};
+pub use stamps::Stamps;

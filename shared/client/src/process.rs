@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use cadastre_core::ids::Name;
+use cadastre_core::ids::{Incarnation, Name};
 use cadastre_core::refill::RefillPolicy;
 use tokio::sync::Notify;
 
 use crate::entry::{Entry, Turn, closed};
 use crate::error::Error;
 use crate::fork::Here;
+use crate::post::Post;
 use crate::system;
 use crate::testing::InMemory;
 use crate::wire::Token;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     /// The worker ended.
     pub(crate) ended: Turn,
     entries: RwLock<BTreeMap<Name, Arc<Entry>>>,
+    posts: RwLock<BTreeMap<Name, Arc<Post>>>,
     phase: Mutex<Phase>,
 }
 
@@ -105,7 +107,14 @@ impl Shared {
         for entry in self.entries() {
             entry.close();
         }
+        for post in self.posts() {
+            post.close();
+        }
         self.ended.next();
+    }
+
+    pub(crate) fn posts(&self) -> Vec<Arc<Post>> {
+        self.posts.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
@@ -133,6 +142,7 @@ impl Process {
             touched: Mutex::default(),
             ended: Turn::default(),
             entries: RwLock::default(),
+            posts: RwLock::default(),
             phase: Mutex::new(Phase::Running),
             settings,
         });
@@ -188,6 +198,19 @@ impl Process {
         }
         let make = || Arc::new(Entry::new(name.clone(), self.shared.settings.policy));
         Ok(Arc::clone(entries.entry(name.clone()).or_insert_with(make)))
+    }
+
+    /// The post of a time-based namespace, made on its first use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after a shutdown.
+    pub(crate) fn post(&self, name: &Name) -> Result<Arc<Post>, Error> {
+        let mut posts = self.shared.posts.write().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.phase() != Phase::Running {
+            return Err(closed());
+        }
+        let make = || Arc::new(Post::new(name.clone(), Incarnation(system::uuid_v4())));
+        Ok(Arc::clone(posts.entry(name.clone()).or_insert_with(make)))
     }
 }
 

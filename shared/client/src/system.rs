@@ -18,9 +18,10 @@ pub(crate) fn mono_ms() -> u64 {
     u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since 1970, as the machine believes. Only written into allocation ids.
+/// Milliseconds since 1970, as the machine believes: what time-based ids are stamped with.
 #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
-fn wall_ms() -> u64 {
+#[inline]
+pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

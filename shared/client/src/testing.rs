@@ -27,9 +27,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cadastre_core::ids::{Epoch, GrantId, Name, SegmentId};
+use cadastre_core::layout::Layout;
 use cadastre_core::sequence::Sequence;
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::workers::WorkerAnswer;
 
 use crate::client::Client;
 use crate::conversation::Failure;
@@ -56,6 +58,7 @@ struct State {
     most: u64,
     answered: BTreeMap<String, SegmentAnswer>,
     requests: u64,
+    workers: u32,
 }
 
 impl Default for InMemory {
@@ -80,6 +83,7 @@ impl InMemory {
             most: 1_000_000,
             answered: BTreeMap::new(),
             requests: 0,
+            workers: 0,
         };
         InMemory { shared: Arc::new(Shared { here: Here::new(), state: Mutex::new(state) }) }
     }
@@ -132,6 +136,47 @@ impl InMemory {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker, from now on for an hour; every namespace is time-based for those who ask so.
+    pub(crate) fn worker(&self, path: &str, method: &str) -> Result<WorkerAnswer, Failure> {
+        if !self.shared.here.is() {
+            let text = "the in-memory double is its process's own: a forked child would repeat its ids";
+            return Err(Failure::Refused(Problem::new(Code::Forbidden, text)));
+        }
+        let mut state = self.state();
+        state.requests += 1;
+        if let Some(code) = state.refusal {
+            return Err(Failure::Refused(Problem::new(code, "as the test wants it")));
+        }
+        if path.is_empty() && method == "POST" {
+            state.workers += 1;
+        }
+        let layout = Layout::default();
+        let worker = path.trim_start_matches('/').split('/').next().and_then(|n| n.parse().ok());
+        let worker = worker.unwrap_or(state.workers.saturating_sub(1));
+        if worker >= layout.workers() {
+            return Err(Failure::Refused(Problem::new(Code::NoWorkerFree, "the double has no more workers")));
+        }
+        let clock = system::wall_ms();
+        let (lo, hi) = (clock.saturating_sub(1_000), clock.saturating_add(3_600_000));
+        let unit = |ms: u64| layout.unit_of(ms).unwrap_or(0);
+        Ok(WorkerAnswer {
+            window_id: system::uuid_v4(),
+            worker,
+            slot: 0,
+            layout,
+            lo: unit(lo),
+            hi: unit(hi),
+            from: lo,
+            until: hi,
+            renew_after_seconds: 1_200,
+            region: state.region.clone(),
+            epoch: Epoch(1),
+            clock,
+            chain: String::new(),
+            replayed: false,
+        })
     }
 
     pub(crate) async fn ask(&self, request: &SegmentRequest) -> Result<SegmentAnswer, Failure> {

@@ -1,4 +1,4 @@
-//! `POST /v1/segments` over HTTP: one request to one agent.
+//! `/v1/segments` and `/v1/workers` over HTTP: one request to one agent.
 //!
 //! Invariant: one try within one deadline; redirects are not followed; an answer longer than a segment needs is
 //! not read; no text that comes out of here holds the token. Absent on purpose: retries, the choice of an agent,
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use cadastre_protocol::error::Problem;
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use reqwest::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::conversation::Failure;
 use crate::error::Error;
@@ -65,9 +68,24 @@ impl Http {
     /// # Errors
     /// [`Failure`].
     pub(crate) async fn ask(&self, agent: usize, request: &SegmentRequest) -> Result<SegmentAnswer, Failure> {
+        self.call("POST", agent, "/v1/segments", request).await
+    }
+
+    /// One call to one agent, once.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(crate) async fn call<B: Serialize, A: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        agent: usize,
+        path: &str,
+        body: &B,
+    ) -> Result<A, Failure> {
         let address = self.addresses.get(agent).map_or("", |a| a.trim_end_matches('/'));
         let failed = |error: reqwest::Error| Failure::Unreachable(format!("{address}: {}", whole(&error)));
-        let call = self.client.post(format!("{address}/v1/segments")).bearer_auth(&self.token.0).json(request);
+        let method = if method == "DELETE" { Method::DELETE } else { Method::POST };
+        let call = self.client.request(method, format!("{address}{path}")).bearer_auth(&self.token.0).json(body);
         let mut response = call.send().await.map_err(failed)?;
         let status = response.status();
         let mut body = Vec::new();
@@ -79,7 +97,8 @@ impl Http {
             body.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            let unreadable = |error| Failure::Unreachable(format!("{address}: not a segment: {error}"));
+            let unreadable =
+                |error| Failure::Unreachable(format!("{address}: not the answer that was asked for: {error}"));
             return serde_json::from_slice(&body).map_err(unreadable);
         }
         match serde_json::from_slice::<Problem>(&body) {

@@ -11,6 +11,8 @@ use std::time::Duration;
 use cadastre_core::ids::{AllocationId, Incarnation, Name};
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::workers::WorkerAnswer;
+use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex as TurnToSpeak;
 
@@ -18,6 +20,7 @@ use crate::conversation::{Conversation, Failure, Need, Segment, Verdict};
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::metrics;
+use crate::posts;
 use crate::process::{Agents, Phase, Shared};
 use crate::system;
 use crate::testing::InMemory;
@@ -45,8 +48,10 @@ impl Source {
 }
 
 /// What the refills share.
-struct Desk {
-    shared: Arc<Shared>,
+pub(crate) struct Desk {
+    pub(crate) shared: Arc<Shared>,
+    /// How many agents there are to ask.
+    pub(crate) agents: usize,
     source: Source,
     talk: TurnToSpeak<Conversation>,
 }
@@ -68,7 +73,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> Result<(), Error> {
         Agents::Memory(memory) => (Source::Memory(memory), 1),
     };
     let talk = Conversation::new(settings.instance.clone(), Incarnation(system::uuid_v4()), agents);
-    let desk = Arc::new(Desk { shared, source, talk: TurnToSpeak::new(talk) });
+    let desk = Arc::new(Desk { shared, agents, source, talk: TurnToSpeak::new(talk) });
     let thread = std::thread::Builder::new().name("cadastre-client".to_owned()).spawn(move || run(&runtime, desk));
     // The thread is not joined: a child must not, and the phase tells when it ended.
     thread.map(drop).map_err(|error| no("thread", &error))
@@ -91,10 +96,18 @@ fn run(runtime: &Runtime, desk: Arc<Desk>) {
                 reported_ms = now_ms;
                 schedule.values().for_each(|(_, entry)| entry.report(now_ms));
             }
-            let due_ms = schedule.values().map(|(due_ms, _)| due_ms.saturating_sub(now_ms)).min();
+            let mut due_ms = schedule.values().map(|(due_ms, _)| due_ms.saturating_sub(now_ms)).min();
+            for post in shared.posts() {
+                let (duty, again_ms) = post.look(system::wall_ms(), now_ms, fresh_allocation);
+                if let Some(duty) = duty {
+                    tokio::spawn(posts::tend(Arc::clone(&desk), post, duty));
+                }
+                due_ms = due_ms.into_iter().chain(again_ms).min();
+            }
             let sleep = Duration::from_millis(due_ms.unwrap_or(LONGEST_SLEEP_MS));
             let _ = tokio::time::timeout(sleep, shared.wake.notified()).await;
         }
+        posts::end_all(&desk).await;
     });
 }
 
@@ -164,6 +177,20 @@ async fn refill(desk: Arc<Desk>, entry: Arc<Entry>) {
 }
 
 impl Desk {
+    /// One request about a worker, to one agent, once.
+    pub(crate) async fn worker<B: Serialize>(
+        &self,
+        method: &'static str,
+        agent: usize,
+        path: &str,
+        body: &B,
+    ) -> Result<WorkerAnswer, Failure> {
+        match &self.source {
+            Source::Http(http) => http.call(method, agent, &format!("/v1/workers{path}"), body).await,
+            Source::Memory(memory) => memory.worker(path, method),
+        }
+    }
+
     /// Asks the agents in turn until one gives a segment.
     async fn round(&self, talk: &mut Conversation, entry: &Entry) -> Result<(usize, Segment), Failure> {
         let mut why = Failure::Unreachable("there is no agent".to_owned());

@@ -229,3 +229,30 @@ fn a_client_outlives_the_runtime() {
         assert_eq!(taken, 500);
     }
 }
+
+#[test]
+fn stamps_rise_over_threads_and_two_clients_of_a_double_differ() {
+    let agents = InMemory::new();
+    let (one, two) = (agents.client().unwrap(), agents.client().unwrap());
+    let all: Vec<Vec<i64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = [&one, &one, &two, &two]
+            .map(|client| {
+                scope.spawn(|| {
+                    let events = client.stamps("events").unwrap();
+                    (0..20_000).map(|_| events.next_blocking().unwrap().get()).collect::<Vec<_>>()
+                })
+            })
+            .into_iter()
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|ids| rising(ids)));
+    let mut ids: Vec<i64> = all.into_iter().flatten().collect();
+    ids.sort_unstable();
+    assert!(rising(&ids), "none twice");
+    one.shutdown_blocking();
+    assert_eq!(one.stamps("events").unwrap_err().code(), "shutting_down");
+    agents.refuse(Some("no_worker_free"));
+    let error = agents.client().unwrap().stamps("events").unwrap().next_blocking().unwrap_err();
+    assert_eq!((error.code(), error.retryable()), ("no_worker_free", true));
+}

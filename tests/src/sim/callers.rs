@@ -43,7 +43,7 @@ pub(super) fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
     sim.spawn(process, async move {
         while agent2.ctx.alive().is_ok() {
             let _ = agent2.stamps.run_once().await;
-            sim2.sleep_ms(100).await;
+            sim2.sleep_ms(250).await;
         }
     });
 }
@@ -92,7 +92,7 @@ impl Caller {
     /// As the front does it, without waiting: what was stamped by then is a gap, and remembered all the same.
     fn stamp(&self, view: &View, settings: &NamespaceEntry) {
         let mut ids = Vec::new();
-        let count = 1 + self.sim.below(6);
+        let count = 1 + self.sim.below(3);
         let _ = self.agent.stamps.attempt(view, settings, &self.namespace, count, &mut ids);
         for id in ids.iter().flat_map(|range| range.lo()..range.hi()) {
             self.expose(i64::try_from(id).expect("an id is an i64"));

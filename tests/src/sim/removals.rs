@@ -75,6 +75,17 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
+        name: "worker_watermark_forgotten",
+        rule: "a worker's next window begins at or above the end of its last one",
+        whose: Whose::Regions,
+        sql: &[
+            ("SELECT worker, ends FROM workers", "SELECT worker, 0 AS ends FROM workers"),
+            (" AND worker = $4 AND ends = $5", " AND worker = $4 AND ends >= $5"),
+        ],
+        within: 60,
+        ..PLAIN
+    },
+    Removal {
         name: "quarantine_ignored",
         rule: "a store in quarantine gives nothing out",
         whose: Whose::Authority,

@@ -27,6 +27,7 @@ mod resp;
 mod restore;
 mod segments;
 mod services;
+mod stampers;
 mod stop;
 mod store_faults;
 mod storms;

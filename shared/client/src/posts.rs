@@ -1,0 +1,116 @@
+//! Workers of time-based namespaces: asking agents for windows, on the worker's thread.
+//!
+//! Invariant: a worker is renewed by the agent that gave it, which alone may say that it is lost. Where that one does not
+//! answer, what is held is stamped to its window's end, and then another worker is taken, of whichever agent answers
+//! first.
+
+use std::sync::Arc;
+
+use cadastre_core::ids::{AllocationId, Incarnation};
+use cadastre_protocol::error::Code;
+use cadastre_protocol::workers::{WorkerAnswer, WorkerEnd, WorkerRenewal, WorkerRequest};
+
+use crate::conversation::Failure;
+use crate::error::{Error, ErrorKind};
+use crate::metrics;
+use crate::post::{Duty, Held, Post};
+use crate::system;
+use crate::worker::Desk;
+
+/// What is due of a post, done.
+pub(crate) async fn tend(desk: Arc<Desk>, post: Arc<Post>, duty: Duty) {
+    let result = match &duty {
+        Duty::Take(id) => take(&desk, &post, *id).await,
+        Duty::Renew(held) => renew(&desk, &post, held).await,
+    };
+    let now_ms = system::mono_ms();
+    if let Err(failure) = result {
+        let code = code(&failure);
+        // The agent says so, of a worker that it gave: somebody else may have it now.
+        let over = matches!(code, Some(Code::WindowEnded | Code::EpochFenced | Code::LayoutFull));
+        let lost = matches!(duty, Duty::Renew(_)) && over;
+        let spent = matches!(code, Some(Code::EpochFenced | Code::AllocationConflict | Code::AllocationExpired));
+        let anew = spent.then(|| Incarnation(system::uuid_v4()));
+        let error = error(failure);
+        metrics::refill_failed(&post.name, error.code());
+        tracing::warn!(namespace = %post.name, %error, lost, "no window");
+        post.failed(error, lost, anew, now_ms);
+    }
+    desk.shared.wake.notify_one();
+}
+
+async fn take(desk: &Desk, post: &Post, allocation_id: AllocationId) -> Result<(), Failure> {
+    let mut why = Failure::Unreachable("there is no agent".to_owned());
+    for agent in 0..desk.agents {
+        let (incarnation, chain, above) = post.asker(agent);
+        let request = WorkerRequest {
+            namespace: post.name.clone(),
+            allocation_id,
+            instance: desk.shared.settings.instance.clone(),
+            incarnation,
+            clock: Some(system::wall_ms()),
+            above: (above > 0).then_some(above),
+            chain,
+        };
+        match desk.worker("POST", agent, "", &request).await {
+            Ok(answer) => {
+                tracing::debug!(namespace = %post.name, worker = answer.worker, slot = answer.slot, "worker");
+                post.taken(agent, &answer);
+                return Ok(());
+            }
+            // A refusal says more than silence.
+            Err(failure) if code(&failure).is_some() || code(&why).is_none() => why = failure,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+async fn renew(desk: &Desk, post: &Post, held: &Held) -> Result<(), Failure> {
+    let (incarnation, chain, _) = post.asker(held.agent);
+    let request = WorkerRenewal {
+        namespace: post.name.clone(),
+        incarnation,
+        instance: Some(desk.shared.settings.instance.clone()),
+        clock: Some(system::wall_ms()),
+        chain,
+    };
+    let path = format!("/{}/renew", held.worker);
+    let answer = desk.worker("POST", held.agent, &path, &request).await?;
+    post.renewed(held, &answer);
+    Ok(())
+}
+
+/// The last word: every worker with its true end, so that it need not run out.
+pub(crate) async fn end_all(desk: &Desk) {
+    for post in desk.shared.posts() {
+        let Some((held, stamped_to)) = post.close() else { continue };
+        let (incarnation, chain, _) = post.asker(held.agent);
+        let request = WorkerEnd {
+            namespace: post.name.clone(),
+            incarnation,
+            instance: Some(desk.shared.settings.instance.clone()),
+            stamped_to: Some(stamped_to),
+            chain,
+        };
+        let path = format!("/{}", held.worker);
+        let told: Result<WorkerAnswer, Failure> = desk.worker("DELETE", held.agent, &path, &request).await;
+        if let Err(failure) = told {
+            tracing::debug!(namespace = %post.name, ?failure, "the worker's window runs out by itself");
+        }
+    }
+}
+
+fn code(failure: &Failure) -> Option<Code> {
+    match failure {
+        Failure::Refused(problem) => Some(problem.code),
+        Failure::Unreachable(_) => None,
+    }
+}
+
+fn error(failure: Failure) -> Error {
+    match failure {
+        Failure::Unreachable(text) => ErrorKind::Unreachable(text).into(),
+        Failure::Refused(problem) => ErrorKind::Refused(problem).into(),
+    }
+}
