@@ -20,7 +20,7 @@ mod range {
 mod segment;
 
 use range::Range;
-use segment::Cursor;
+use segment::{Cursor, Stamp, TimeCursor};
 
 fn r(lo: u64, hi: u64) -> Range {
     Range::new(lo, hi).unwrap()
@@ -152,5 +152,35 @@ fn whoever_comes_after_an_install_is_served() {
         let threads = (0..2).map(|_| spawn(&cursor, |c| vec![c.next().unwrap()])).collect();
         assert!(cursor.next().is_some());
         join(threads);
+    });
+}
+
+/// What a thread stamps whose look at the clock is `floor` and `ceiling`, however long ago that was.
+fn stamps(cursor: &TimeCursor, looks: &[(u64, u64)]) -> Vec<u64> {
+    let mut taken = Vec::new();
+    for (floor, ceiling) in looks {
+        if let Stamp::Taken(range) = cursor.take(*floor, *ceiling, 2) {
+            taken.extend(range.lo()..range.hi());
+        }
+    }
+    taken
+}
+
+/// A window [0, 4) that is renewed to 8 and given up: nothing is stamped twice, nothing beyond the renewal, and nothing
+/// at or above the true end that the close returned: that is the next holder's.
+#[test]
+fn a_window_is_stamped_once_and_its_true_end_is_true() {
+    check(3, || {
+        let cursor = Arc::new(TimeCursor::new(r(0, 4)));
+        let (one, two) = (Arc::clone(&cursor), Arc::clone(&cursor));
+        let first = thread::spawn(move || stamps(&one, &[(0, 4), (4, 8)]));
+        let second = thread::spawn(move || stamps(&two, &[(2, 4), (6, 8)]));
+        cursor.extend(8);
+        let end = cursor.close();
+        assert_eq!(cursor.close(), None);
+        assert_eq!(cursor.take(0, 4, 1), Stamp::Ended);
+        let taken = vec![first.join().unwrap(), second.join().unwrap()];
+        assert!(taken.concat().iter().all(|place| end.is_some_and(|end| *place < end)), "{taken:?} {end:?}");
+        verify(&taken, r(0, 8), 8);
     });
 }
