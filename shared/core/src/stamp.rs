@@ -184,12 +184,12 @@ mod tests {
         assert_eq!(stamper(100, 200).close(), Some(100), "nothing was stamped");
     }
 
-    /// Ten million ids at the layout's full rate, over renewals: each once, rising, in the window.
+    /// A hundred million ids at the layout's full rate, over renewals: each once, rising, in the window.
     #[test]
     fn the_full_rate_of_the_layout_is_reached_and_never_repeats() {
         let s = stamper(0, 1_000);
         let (mut last, mut count, mut now) = (0, 0_u64, EPOCH);
-        while count < 10_000_000 {
+        while count < 100_000_000 {
             match s.take(now, 1_000) {
                 Ok(range) => {
                     let first = s.id(range.lo()).unwrap();

@@ -12,6 +12,7 @@ mod bad_input;
 mod cancelled;
 mod cases;
 mod client;
+mod clocks;
 mod clones;
 mod crowd;
 mod hand;
