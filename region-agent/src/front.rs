@@ -11,7 +11,6 @@ use cadastre_core::ids::Name;
 use cadastre_core::namespace::NamespaceEntry;
 use cadastre_core::range::Range;
 use cadastre_protocol::error::Code;
-use cadastre_protocol::ids::ValueRange;
 use tokio::time::{Sleep, sleep};
 
 use crate::agent::Agent;
@@ -30,20 +29,39 @@ const MAX_PASSED_OVER: u32 = 4;
 /// Ordinals that were taken, and the view of after that. A view from before may not know the definition that they
 /// were granted under, and would give them values that others have: a segment is carved only under the roster that
 /// the store has, so whatever is in memory is known to every view that is looked at later.
-pub struct Taken {
+pub struct Taken<'n> {
     /// The ordinals.
     pub ranges: Vec<Range>,
     view: Arc<View>,
-    namespace: Name,
+    namespace: &'n Name,
 }
 
-impl Taken {
+/// Values that follow one another: `first`, `first + increment`, ... `last`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stretch {
+    /// The first.
+    pub first: i64,
+    /// The last, included.
+    pub last: i64,
+    /// The step, never 0.
+    pub increment: i64,
+}
+
+impl Stretch {
+    /// Every value, in order.
+    pub fn values(self) -> impl Iterator<Item = i64> {
+        let next = move |value: &i64| (*value != self.last).then(|| value.wrapping_add(self.increment));
+        std::iter::successors(Some(self.first), next)
+    }
+}
+
+impl Taken<'_> {
     /// The namespace, with every version of its definition.
     ///
     /// # Errors
     /// `internal` where it is gone, which no namespace ever is.
     pub fn settings(&self) -> Result<&NamespaceEntry, AgentError> {
-        self.view.roster.namespace(&self.namespace).ok_or_else(internal)
+        self.view.roster.namespace(self.namespace).ok_or_else(internal)
     }
 
     /// The value of one of the ordinals.
@@ -52,6 +70,25 @@ impl Taken {
     /// `internal` where it has none: it was never granted then.
     pub fn value(&self, ordinal: u64) -> Result<i64, AgentError> {
         self.settings()?.definition.value_at(ordinal).ok_or_else(internal)
+    }
+
+    /// The values of all, in order: looked up once for each stretch, not for each of ten thousand.
+    ///
+    /// # Errors
+    /// As [`Self::value`]; nothing is to be answered then.
+    pub fn each(&self, mut stretch: impl FnMut(Stretch)) -> Result<(), AgentError> {
+        let definition = &self.settings()?.definition;
+        for range in &self.ranges {
+            let mut rest = Some(*range);
+            while let Some(range) = rest {
+                let part = definition.clip(range);
+                let (first, last) = definition.first_last(part).ok_or_else(internal)?;
+                let increment = definition.version_of(part.lo()).sequence().increment();
+                stretch(Stretch { first, last, increment });
+                rest = Range::new(part.hi(), range.hi()).ok();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -120,41 +157,44 @@ impl Front {
     ) -> Result<i64, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
-        if let Some(ordinal) = entry.one() {
-            self.agent.issuer.note(&entry, settings, 1);
-            return self.taken(namespace, vec![])?.value(ordinal);
-        }
-        let ranges = self.wait_for(&entry, settings, 1, wait).await?;
-        let ordinal = ranges.first().map(Range::lo).ok_or_else(internal)?;
-        self.taken(namespace, ranges)?.value(ordinal)
+        let ordinal = match entry.one() {
+            Some(ordinal) => {
+                self.agent.issuer.note(&entry, settings, 1);
+                ordinal
+            }
+            None => self.wait_for(&entry, settings, 1, vec![], wait).await?.first().map(Range::lo).ok_or_else(internal)?,
+        };
+        self.taken(namespace, vec![]).value(ordinal)
     }
 
     /// What was just taken of a namespace, with what maps it to values; to be asked for after the taking.
-    ///
-    /// # Errors
-    /// `internal` where there is no such namespace: nothing can have been taken of it.
-    pub fn taken(&self, namespace: &Name, ranges: Vec<Range>) -> Result<Taken, AgentError> {
-        let view = self.agent.ctx.view();
-        let known = view.roster.namespace(namespace).is_some();
-        if known { Ok(Taken { ranges, view, namespace: namespace.clone() }) } else { Err(internal()) }
+    #[must_use]
+    pub fn taken<'n>(&self, namespace: &'n Name, ranges: Vec<Range>) -> Taken<'n> {
+        Taken { ranges, view: self.agent.ctx.view(), namespace }
     }
 
     /// `count` ordinals, in one or several stretches, each within one version of the definition.
     ///
     /// # Errors
     /// Whatever keeps this region from giving them out within `wait`.
-    pub async fn many(
+    pub async fn many<'n>(
         &self,
         view: &View,
         service: &Service,
-        namespace: &Name,
+        namespace: &'n Name,
         count: u64,
         wait: Duration,
-    ) -> Result<Taken, AgentError> {
+    ) -> Result<Taken<'n>, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
-        let ranges = self.wait_for(&entry, settings, count, wait).await?;
-        self.taken(namespace, ranges)
+        let mut ranges = Vec::new();
+        // What memory holds is taken without a place in the queue of those who wait, and without a timer.
+        if entry.left().total() >= count {
+            let got = entry.many(count, &mut ranges);
+            self.agent.issuer.note(&entry, settings, got);
+        }
+        let ranges = self.wait_for(&entry, settings, count, ranges, wait).await?;
+        Ok(self.taken(namespace, ranges))
     }
 
     /// `count` values that follow one another in steps of 1, out of one segment; the last of them. What is too
@@ -222,7 +262,7 @@ impl Front {
                 let taken = entry.run(count);
                 issuer.note(entry, settings, taken.map_or(0, |range| range.len()));
                 if let Some(range) = taken {
-                    let taken = self.taken(&entry.namespace, vec![range])?;
+                    let taken = self.taken(&entry.namespace, vec![range]);
                     if range.len() == count && is_by_ones(taken.settings()?, range) {
                         return taken.value(range.hi() - 1);
                     }
@@ -246,12 +286,16 @@ impl Front {
         entry: &Entry,
         settings: &NamespaceEntry,
         count: u64,
+        mut ranges: Vec<Range>,
         wait: Duration,
     ) -> Result<Vec<Range>, AgentError> {
+        let mut got = ranges.iter().map(Range::len).sum::<u64>();
+        if got == count {
+            return Ok(ranges);
+        }
         let issuer = &self.agent.issuer;
         let deadline = sleep(wait);
         tokio::pin!(deadline);
-        let (mut ranges, mut got) = (Vec::new(), 0);
         loop {
             let changed = entry.changed.notified();
             tokio::pin!(changed);
@@ -323,26 +367,6 @@ fn by_ones(settings: &NamespaceEntry, next: Option<u64>) -> Result<(), AgentErro
             Err(problem(Code::InvalidRequest, text))
         }
     }
-}
-
-/// The stretches of values that ranges of ordinals stand for.
-///
-/// # Errors
-/// `internal` where one has none.
-pub fn value_ranges(taken: &Taken) -> Result<Vec<ValueRange>, AgentError> {
-    let settings = taken.settings()?;
-    let mut all = Vec::with_capacity(taken.ranges.len());
-    for range in &taken.ranges {
-        let mut rest = Some(*range);
-        while let Some(range) = rest {
-            let part = settings.definition.clip(range);
-            let (first, last) = settings.definition.first_last(part).ok_or_else(internal)?;
-            let increment = settings.definition.version_of(part.lo()).sequence().increment();
-            all.push(ValueRange { first: first.to_string(), last: last.to_string(), increment: increment.to_string() });
-            rest = Range::new(part.hi(), range.hi()).ok();
-        }
-    }
-    Ok(all)
 }
 
 /// Whether `changed` came before the deadline.
