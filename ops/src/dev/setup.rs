@@ -50,8 +50,16 @@ pub async fn namespaces_and_service(api: &Api) -> Result<String, CliError> {
         unless_there(api.post("/v1/namespaces", &new).await)?;
     }
     let new = NewService { name: name(SERVICE)?, namespaces, limits: Default::default() };
-    unless_there(api.post("/v1/services", &new).await)?;
-    fresh_token(api, &format!("/v1/services/{SERVICE}/tokens")).await
+    service(api, &new).await
+}
+
+/// A service; its token.
+///
+/// # Errors
+/// A refusal, or no answer.
+pub async fn service(api: &Api, new: &NewService) -> Result<String, CliError> {
+    unless_there(api.post("/v1/services", new).await)?;
+    fresh_token(api, &format!("/v1/services/{}/tokens", new.name)).await
 }
 
 /// A region; its agent's token.

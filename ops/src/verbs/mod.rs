@@ -47,6 +47,10 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
         Verb::Bench(args) => bench::run(common, args).await,
+        Verb::BenchAgent { config } => {
+            bench::agents::serve(config).await?;
+            Ok(Outcome::Done)
+        }
         Verb::BenchPeer { address } => {
             let failed = |e: std::io::Error| CliError::failed(e.to_string(), "name a free address");
             bench::peers::bare_axum(address).await.map_err(failed)?;
