@@ -26,6 +26,8 @@ use crate::error::CliError;
 const REQUESTERS: u32 = 64;
 /// Ordinals in a grant.
 const WANT: u32 = 1_000;
+/// The server answers after so many seconds at the latest.
+const COMES_UP_IN: f64 = 30.0;
 /// What the peer is called.
 pub const HOT_ROW: &str = "hot row";
 
@@ -65,8 +67,7 @@ impl Grants {
 
 async fn measure(effort: Effort) -> Result<[Measured; 2], CliError> {
     let server = Postgres::start().await?;
-    let options = ConnectOptions { max_connections: REQUESTERS, ..ConnectOptions::default() };
-    let hot = db::connect(&server.url(), options).await.map_err(broken)?;
+    let hot = connected(&server.url()).await?;
     hot.write("bench_make", |tx| Box::pin(super::sql::make(tx))).await.map_err(broken)?;
     let mut site = Site::start(Some(server.url())).await?;
     site.start_agent(None).await?;
@@ -88,6 +89,20 @@ async fn measure(effort: Effort) -> Result<[Measured; 2], CliError> {
     drop(hot);
     server.stop().await;
     Ok(measured)
+}
+
+/// A server listens before it answers.
+async fn connected(url: &str) -> Result<Db, CliError> {
+    let options = ConnectOptions { max_connections: REQUESTERS, ..ConnectOptions::default() };
+    let watch = Stopwatch::start();
+    loop {
+        match db::connect(url, options).await {
+            Err(DbError::Unavailable(_)) if watch.seconds() < COMES_UP_IN => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            done => return done.map_err(broken),
+        }
+    }
 }
 
 /// How long each call took that ended in time, with all requesters at once.
