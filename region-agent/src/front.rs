@@ -162,7 +162,9 @@ impl Front {
                 self.agent.issuer.note(&entry, settings, 1);
                 ordinal
             }
-            None => self.wait_for(&entry, settings, 1, vec![], wait).await?.first().map(Range::lo).ok_or_else(internal)?,
+            None => {
+                self.wait_for(&entry, settings, 1, vec![], wait).await?.first().map(Range::lo).ok_or_else(internal)?
+            }
         };
         self.taken(namespace, vec![]).value(ordinal)
     }

@@ -11,7 +11,8 @@ use cadastre_runtime::db::{DbError, Tx};
 /// Those of the store.
 pub async fn make(tx: &mut Tx) -> Result<(), DbError> {
     tx.execute("CREATE TABLE bench_hot (namespace TEXT PRIMARY KEY, watermark BIGINT NOT NULL)", &[]).await?;
-    tx.execute("CREATE TABLE bench_ledger (lo BIGINT PRIMARY KEY, hi BIGINT NOT NULL, region TEXT NOT NULL)", &[]).await?;
+    tx.execute("CREATE TABLE bench_ledger (lo BIGINT PRIMARY KEY, hi BIGINT NOT NULL, region TEXT NOT NULL)", &[])
+        .await?;
     tx.execute("INSERT INTO bench_hot (namespace, watermark) VALUES ('orders', 0)", &[]).await?;
     Ok(())
 }

@@ -86,7 +86,13 @@ impl<S: Short> Inner<S> {
         }
         count(S::PATH.to_owned(), "POST", status, seconds);
         if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
-            tracing::error!(route = S::PATH, request_id = request_id::text(id), status = status.as_u16(), seconds, "answered");
+            tracing::error!(
+                route = S::PATH,
+                request_id = request_id::text(id),
+                status = status.as_u16(),
+                seconds,
+                "answered"
+            );
         }
     }
 }
