@@ -378,3 +378,16 @@ async fn came_first(changed: impl Future<Output = ()>, deadline: std::pin::Pin<&
         () = deadline => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_ends_with_its_last_value_at_the_edges_too() {
+        let values = |first, last, increment| Stretch { first, last, increment }.values().collect::<Vec<_>>();
+        assert_eq!(values(5, 5, 1), [5]);
+        assert_eq!(values(i64::MAX - 1, i64::MAX, 1), [i64::MAX - 1, i64::MAX]);
+        assert_eq!(values(i64::MIN + 6, i64::MIN, -3), [i64::MIN + 6, i64::MIN + 3, i64::MIN]);
+    }
+}

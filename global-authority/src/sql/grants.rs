@@ -71,14 +71,16 @@ fn grant(row: &Row) -> Result<Grant, DbError> {
 
 /// As many rows as one statement takes, and the shorter statements for the rest: few texts, so that a server prepares
 /// each of them once.
-const AT_ONCE: [usize; 4] = [64, 16, 4, 1];
+const ROWS: [usize; 4] = [64, 16, 4, 1];
+/// The same for look-ups: sixty-four in one statement look so costly to PostgreSQL that it starts parallel workers.
+const LOOK_UPS: [usize; 3] = [16, 4, 1];
 /// Columns of a ledger row.
 const COLUMNS: usize = 14;
 
 /// A look-up for each, put together: with a list in one look-up a server that has planned for a short ledger goes on
 /// reading all of it when it is long.
-static SELECTS: LazyLock<[String; 4]> = LazyLock::new(|| {
-    AT_ONCE.map(|rows| {
+static SELECTS: LazyLock<[String; 3]> = LazyLock::new(|| {
+    LOOK_UPS.map(|rows| {
         let one = |n| format!("{} WHERE allocation_id = ${n}", select_grants!(""));
         (1..=rows).map(one).collect::<Vec<_>>().join(" UNION ALL ")
     })
@@ -87,7 +89,7 @@ static SELECTS: LazyLock<[String; 4]> = LazyLock::new(|| {
 static INSERTS: LazyLock<[String; 4]> = LazyLock::new(|| {
     let text = "INSERT INTO grants (grant_id, namespace, allocation_id, region, region_id, epoch, store_id, want, lo, hi, \
                 generation, mark_row, confirmed_at_ms, at_ms) VALUES";
-    AT_ONCE.map(|rows| {
+    ROWS.map(|rows| {
         let rows: Vec<String> = (0..rows).map(|row| places(row * COLUMNS + 1, COLUMNS)).collect();
         format!("{text} {}", rows.join(", "))
     })
@@ -100,10 +102,10 @@ fn places(from: usize, count: usize) -> String {
 }
 
 /// The items in parts for which there is a text, largest first.
-fn parts<'i, 't, T>(mut items: &'i [T], texts: &'t [String; 4]) -> Vec<(&'i [T], &'t str)> {
+fn parts<'i, 't, T>(mut items: &'i [T], sizes: &[usize], texts: &'t [String]) -> Vec<(&'i [T], &'t str)> {
     let mut parts = Vec::new();
-    for (rows, text) in AT_ONCE.into_iter().zip(texts) {
-        while let Some((part, rest)) = items.split_at_checked(rows) {
+    for (rows, text) in sizes.iter().zip(texts) {
+        while let Some((part, rest)) = items.split_at_checked(*rows) {
             parts.push((part, text.as_str()));
             items = rest;
         }
@@ -117,7 +119,7 @@ fn parts<'i, 't, T>(mut items: &'i [T], texts: &'t [String; 4]) -> Vec<(&'i [T],
 /// Those of the store.
 pub async fn grants_of(tx: &mut Tx, allocations: &[AllocationId]) -> Result<BTreeMap<AllocationId, Grant>, DbError> {
     let mut newest: BTreeMap<AllocationId, Grant> = BTreeMap::new();
-    for (part, text) in parts(allocations, &SELECTS) {
+    for (part, text) in parts(allocations, &LOOK_UPS, SELECTS.as_slice()) {
         let ids: Vec<Value> = part.iter().map(|id| id.to_string().into()).collect();
         for row in tx.query(text, &ids).await? {
             let row = grant(&row)?;
@@ -135,7 +137,7 @@ pub async fn grants_of(tx: &mut Tx, allocations: &[AllocationId]) -> Result<BTre
 /// # Errors
 /// `Unique` where a place or an allocation is taken.
 pub async fn insert_grants(tx: &mut Tx, grants: &[Grant]) -> Result<(), DbError> {
-    for (part, text) in parts(grants, &INSERTS) {
+    for (part, text) in parts(grants, &ROWS, INSERTS.as_slice()) {
         let mut values = Vec::with_capacity(part.len() * COLUMNS);
         for grant in part {
             values.extend(columns(grant)?);
@@ -247,12 +249,12 @@ mod tests {
     fn every_count_of_rows_has_its_texts() {
         for count in 0..200_usize {
             let items = vec![(); count];
-            let parts = parts(&items, &INSERTS);
+            let parts = parts(&items, &ROWS, INSERTS.as_slice());
             assert_eq!(parts.iter().map(|(part, _)| part.len()).sum::<usize>(), count);
             for (part, text) in parts {
                 assert!(text.ends_with(&format!("${})", part.len() * COLUMNS)), "{text}");
             }
         }
-        assert!(SELECTS.iter().zip(AT_ONCE).all(|(text, rows)| text.ends_with(&format!("allocation_id = ${rows}"))));
+        assert!(SELECTS.iter().zip(LOOK_UPS).all(|(text, rows)| text.ends_with(&format!("allocation_id = ${rows}"))));
     }
 }
