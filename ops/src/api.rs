@@ -71,6 +71,15 @@ impl Api {
         self.send(self.request(Method::GET, path)).await
     }
 
+    /// `GET` of what is no JSON.
+    ///
+    /// # Errors
+    /// A refusal, or no answer.
+    pub async fn text(&self, path: &str) -> Result<String, CliError> {
+        let answer = self.request(Method::GET, path).send().await.map_err(|error| self.unreachable(&error))?;
+        answer.text().await.map_err(|error| self.unreachable(&error))
+    }
+
     /// `POST`.
     ///
     /// # Errors

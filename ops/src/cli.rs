@@ -94,6 +94,12 @@ pub enum Verb {
     Layout(LayoutArgs),
     /// Measure this machine: our paths against peers, in one run
     Bench(BenchArgs),
+    /// An agent of `bench`, as its own binary starts it
+    #[command(hide = true)]
+    BenchAgent {
+        /// Its settings
+        config: PathBuf,
+    },
     /// A peer of `bench`: a bare HTTP server
     #[command(hide = true)]
     BenchPeer {

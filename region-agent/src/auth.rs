@@ -180,7 +180,11 @@ impl Callers {
     /// # Errors
     /// `unauthenticated` for none, an unknown or a revoked one.
     pub fn principal(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
-        token.and_then(|token| self.holder(&sha256_hex(token))).ok_or_else(|| {
+        self.known(token.map(sha256_hex).as_deref())
+    }
+
+    fn known(&self, sha256: Option<&str>) -> Result<&Principal, AgentError> {
+        sha256.and_then(|sha256| self.holder(sha256)).ok_or_else(|| {
             let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
             problem(Code::Unauthenticated, text)
         })
@@ -198,6 +202,14 @@ impl Callers {
     /// `unauthenticated`, or `forbidden` for everybody who is not a service.
     pub fn service(&self, token: Option<&str>) -> Result<&Arc<Service>, AgentError> {
         self.service_of(self.principal(token)?)
+    }
+
+    /// The service whose token has this SHA-256, for whoever asks before a body arrives and again after.
+    ///
+    /// # Errors
+    /// As [`Self::service`].
+    pub fn service_by(&self, sha256: Option<&str>) -> Result<&Arc<Service>, AgentError> {
+        self.service_of(self.known(sha256)?)
     }
 
     /// The service that a principal is.

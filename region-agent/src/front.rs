@@ -11,7 +11,6 @@ use cadastre_core::ids::Name;
 use cadastre_core::namespace::{NamespaceEntry, NamespaceKind};
 use cadastre_core::range::Range;
 use cadastre_protocol::error::Code;
-use cadastre_protocol::ids::ValueRange;
 use tokio::time::{Sleep, sleep};
 
 use crate::agent::Agent;
@@ -30,21 +29,40 @@ const MAX_PASSED_OVER: u32 = 4;
 /// Ordinals that were taken, and the view of after that. A view from before may not know the definition that they
 /// were granted under, and would give them values that others have: a segment is carved only under the roster that
 /// the store has, so whatever is in memory is known to every view that is looked at later.
-pub struct Taken {
+pub struct Taken<'n> {
     /// The ordinals; of a time-based namespace the values themselves.
     pub ranges: Vec<Range>,
     view: Arc<View>,
-    namespace: Name,
+    namespace: &'n Name,
     stamped: bool,
 }
 
-impl Taken {
+/// Values that follow one another: `first`, `first + increment`, ... `last`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stretch {
+    /// The first.
+    pub first: i64,
+    /// The last, included.
+    pub last: i64,
+    /// The step, never 0.
+    pub increment: i64,
+}
+
+impl Stretch {
+    /// Every value, in order.
+    pub fn values(self) -> impl Iterator<Item = i64> {
+        let next = move |value: &i64| (*value != self.last).then(|| value.wrapping_add(self.increment));
+        std::iter::successors(Some(self.first), next)
+    }
+}
+
+impl Taken<'_> {
     /// The namespace, with every version of its definition.
     ///
     /// # Errors
     /// `internal` where it is gone, which no namespace ever is.
     pub fn settings(&self) -> Result<&NamespaceEntry, AgentError> {
-        self.view.roster.namespace(&self.namespace).ok_or_else(internal)
+        self.view.roster.namespace(self.namespace).ok_or_else(internal)
     }
 
     /// The value of one of the ordinals.
@@ -56,6 +74,32 @@ impl Taken {
             return i64::try_from(ordinal).map_err(|_| internal());
         }
         self.settings()?.definition.value_at(ordinal).ok_or_else(internal)
+    }
+
+    /// The values of all, in order: looked up once for each stretch, not for each of ten thousand.
+    ///
+    /// # Errors
+    /// As [`Self::value`]; nothing is to be answered then.
+    pub fn each(&self, mut stretch: impl FnMut(Stretch)) -> Result<(), AgentError> {
+        if self.stamped {
+            for range in &self.ranges {
+                let (first, last) = (self.value(range.lo())?, self.value(range.hi() - 1)?);
+                stretch(Stretch { first, last, increment: 1 });
+            }
+            return Ok(());
+        }
+        let definition = &self.settings()?.definition;
+        for range in &self.ranges {
+            let mut rest = Some(*range);
+            while let Some(range) = rest {
+                let part = definition.clip(range);
+                let (first, last) = definition.first_last(part).ok_or_else(internal)?;
+                let increment = definition.version_of(part.lo()).sequence().increment();
+                stretch(Stretch { first, last, increment });
+                rest = Range::new(part.hi(), range.hi()).ok();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -128,62 +172,66 @@ impl Front {
             return taken.ranges.first().map_or_else(|| Err(internal()), |range| taken.value(range.lo()));
         }
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
-        if let Some(ordinal) = entry.one() {
-            self.agent.issuer.note(&entry, settings, 1);
-            return self.taken(namespace, vec![])?.value(ordinal);
-        }
-        let ranges = self.wait_for(&entry, settings, 1, wait).await?;
-        let ordinal = ranges.first().map(Range::lo).ok_or_else(internal)?;
-        self.taken(namespace, ranges)?.value(ordinal)
+        let ordinal = match entry.one() {
+            Some(ordinal) => {
+                self.agent.issuer.note(&entry, settings, 1);
+                ordinal
+            }
+            None => {
+                self.wait_for(&entry, settings, 1, vec![], wait).await?.first().map(Range::lo).ok_or_else(internal)?
+            }
+        };
+        self.taken(namespace, vec![]).value(ordinal)
     }
 
     /// What was just taken of a namespace, with what maps it to values; to be asked for after the taking.
-    ///
-    /// # Errors
-    /// `internal` where there is no such namespace: nothing can have been taken of it.
-    pub fn taken(&self, namespace: &Name, ranges: Vec<Range>) -> Result<Taken, AgentError> {
-        let view = self.agent.ctx.view();
-        let known = view.roster.namespace(namespace).map(|settings| settings.kind != NamespaceKind::Range);
-        let stamped = known.ok_or_else(internal)?;
-        Ok(Taken { ranges, view, namespace: namespace.clone(), stamped })
+    #[must_use]
+    pub fn taken<'n>(&self, namespace: &'n Name, ranges: Vec<Range>) -> Taken<'n> {
+        Taken { ranges, view: self.agent.ctx.view(), namespace, stamped: false }
     }
 
     /// `count` ordinals, in one or several stretches, each within one version of the definition.
     ///
     /// # Errors
     /// Whatever keeps this region from giving them out within `wait`.
-    pub async fn many(
+    pub async fn many<'n>(
         &self,
         view: &View,
         service: &Service,
-        namespace: &Name,
+        namespace: &'n Name,
         count: u64,
         wait: Duration,
-    ) -> Result<Taken, AgentError> {
+    ) -> Result<Taken<'n>, AgentError> {
         let settings = self.admitted(view, service, namespace)?;
         if settings.kind != NamespaceKind::Range {
             return self.stamped(view, settings, namespace, count, wait).await;
         }
         let entry = self.agent.issuer.entry(view, settings, namespace, &service.name)?;
-        let ranges = self.wait_for(&entry, settings, count, wait).await?;
-        self.taken(namespace, ranges)
+        let mut ranges = Vec::new();
+        // What memory holds is taken without a place in the queue of those who wait, and without a timer.
+        if entry.left().total() >= count {
+            let got = entry.many(count, &mut ranges);
+            self.agent.issuer.note(&entry, settings, got);
+        }
+        let ranges = self.wait_for(&entry, settings, count, ranges, wait).await?;
+        Ok(self.taken(namespace, ranges))
     }
 
     /// Ids of a time-based namespace.
-    async fn stamped(
+    async fn stamped<'n>(
         &self,
         view: &View,
         settings: &NamespaceEntry,
-        namespace: &Name,
+        namespace: &'n Name,
         count: u64,
         wait: Duration,
-    ) -> Result<Taken, AgentError> {
+    ) -> Result<Taken<'n>, AgentError> {
         if settings.kind != NamespaceKind::Snowflake {
             let text = format!("ids of {namespace} are UUIDs, and this call gives numbers; ask with POST /v1/ids");
             return Err(problem(Code::InvalidRequest, text));
         }
         let ranges = self.agent.stamps.ids(view, settings, namespace, count, wait).await?;
-        self.taken(namespace, ranges)
+        Ok(Taken { stamped: true, ..self.taken(namespace, ranges) })
     }
 
     /// `count` values that follow one another in steps of 1, out of one segment; the last of them. What is too
@@ -255,7 +303,7 @@ impl Front {
                 let taken = entry.run(count);
                 issuer.note(entry, settings, taken.map_or(0, |range| range.len()));
                 if let Some(range) = taken {
-                    let taken = self.taken(&entry.namespace, vec![range])?;
+                    let taken = self.taken(&entry.namespace, vec![range]);
                     if range.len() == count && is_by_ones(taken.settings()?, range) {
                         return taken.value(range.hi() - 1);
                     }
@@ -279,12 +327,16 @@ impl Front {
         entry: &Entry,
         settings: &NamespaceEntry,
         count: u64,
+        mut ranges: Vec<Range>,
         wait: Duration,
     ) -> Result<Vec<Range>, AgentError> {
+        let mut got = ranges.iter().map(Range::len).sum::<u64>();
+        if got == count {
+            return Ok(ranges);
+        }
         let issuer = &self.agent.issuer;
         let deadline = sleep(wait);
         tokio::pin!(deadline);
-        let (mut ranges, mut got) = (Vec::new(), 0);
         loop {
             let changed = entry.changed.notified();
             tokio::pin!(changed);
@@ -358,35 +410,23 @@ fn by_ones(settings: &NamespaceEntry, next: Option<u64>) -> Result<(), AgentErro
     }
 }
 
-/// The stretches of values that ranges of ordinals stand for.
-///
-/// # Errors
-/// `internal` where one has none.
-pub fn value_ranges(taken: &Taken) -> Result<Vec<ValueRange>, AgentError> {
-    let settings = taken.settings()?;
-    let mut all = Vec::with_capacity(taken.ranges.len());
-    for range in &taken.ranges {
-        if taken.stamped {
-            let (first, last) = (range.lo().to_string(), (range.hi() - 1).to_string());
-            all.push(ValueRange { first, last, increment: "1".to_owned() });
-            continue;
-        }
-        let mut rest = Some(*range);
-        while let Some(range) = rest {
-            let part = settings.definition.clip(range);
-            let (first, last) = settings.definition.first_last(part).ok_or_else(internal)?;
-            let increment = settings.definition.version_of(part.lo()).sequence().increment();
-            all.push(ValueRange { first: first.to_string(), last: last.to_string(), increment: increment.to_string() });
-            rest = Range::new(part.hi(), range.hi()).ok();
-        }
-    }
-    Ok(all)
-}
-
 /// Whether `changed` came before the deadline.
 async fn came_first(changed: impl Future<Output = ()>, deadline: std::pin::Pin<&mut Sleep>) -> bool {
     tokio::select! {
         () = changed => true,
         () = deadline => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_ends_with_its_last_value_at_the_edges_too() {
+        let values = |first, last, increment| Stretch { first, last, increment }.values().collect::<Vec<_>>();
+        assert_eq!(values(5, 5, 1), [5]);
+        assert_eq!(values(i64::MAX - 1, i64::MAX, 1), [i64::MAX - 1, i64::MAX]);
+        assert_eq!(values(i64::MIN + 6, i64::MIN, -3), [i64::MIN + 6, i64::MIN + 3, i64::MIN]);
     }
 }

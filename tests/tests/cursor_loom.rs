@@ -146,6 +146,28 @@ fn what_close_returns_was_not_and_will_not_be_issued() {
 }
 
 #[test]
+fn whoever_sees_it_closed_is_given_nothing_more() {
+    check(3, || {
+        let cursor = with(r(0, 1), r(1, 4));
+        let look = |c: &Cursor| {
+            let mut got = some(c, 1);
+            if c.is_closed() {
+                assert_eq!((c.next(), c.next_n(1)), (None, None));
+            } else {
+                got.extend(some(c, 1));
+            }
+            got
+        };
+        let threads = vec![spawn(&cursor, look), spawn(&cursor, |c| some(c, 2))];
+        let left = cursor.close();
+        assert!(cursor.is_closed());
+        let mut taken = join(threads);
+        taken.extend([left.tail, left.standby].into_iter().flatten().map(|part| (part.lo()..part.hi()).collect()));
+        verify(&taken, r(0, 4), 2);
+    });
+}
+
+#[test]
 fn whoever_comes_after_an_install_is_served() {
     check(3, || {
         let cursor = with(r(0, 1), r(1, 6));

@@ -4,7 +4,12 @@
 //! a lane per namespace; whoever finds the lane idle drives it, and each turn takes everything that
 //! has queued meanwhile into one transaction with one row, one gate and one witness write. A want
 //! that is refused leaves its turn without disturbing the others.
+//!
+//! A turn reads what it needs of all its wants, decides one after the other in memory, and writes all it decided: as
+//! many statements for sixty wants as for one. What it read is guarded where it is written: the watermark by the mark
+//! that it follows, a region's part by its epoch, a ledger row by its place and its allocation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cadastre_core::continuity::may_have_first_grant;
@@ -18,7 +23,7 @@ use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::link::{Granted, Want};
-use cadastre_runtime::db::Tx;
+use cadastre_runtime::db::{DbError, Tx};
 use tokio::sync::oneshot;
 
 use super::error::grant_problem;
@@ -158,6 +163,36 @@ impl Authority {
     }
 }
 
+/// What one region holds of the namespace, as this turn read it and goes on with it.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    epoch: Epoch,
+    granted: u64,
+    left: u64,
+    /// By this turn.
+    added: u64,
+}
+
+impl Part {
+    fn of(held: &sql::Holding) -> Self {
+        Self { epoch: held.epoch, granted: held.granted, left: held.left, added: 0 }
+    }
+
+    fn add(&mut self, size: u64) {
+        for sum in [&mut self.granted, &mut self.left, &mut self.added] {
+            *sum = sum.saturating_add(size);
+        }
+    }
+}
+
+/// What a turn knows and has decided, before any of it is written.
+struct Draft {
+    known: BTreeMap<AllocationId, sql::Grant>,
+    parts: BTreeMap<Name, Part>,
+    watermark: u64,
+    made: Vec<sql::Grant>,
+}
+
 /// One transaction's work.
 #[derive(Clone)]
 struct Batch {
@@ -183,17 +218,32 @@ impl Batch {
             }
         };
         let was = open_scope(tx, &scope, self.verified).await?;
-        let mut watermark = was.bound;
+        let ids: Vec<AllocationId> = self.asks.iter().map(|ask| ask.allocation_id).collect();
+        let known = sql::grants_of(tx, &ids).await?;
+        let parts = sql::holdings_in(tx, &self.namespace).await?.into_iter().map(|h| (h.region.clone(), Part::of(&h)));
+        let mut draft = Draft { known, parts: parts.collect(), watermark: was.bound, made: Vec::new() };
         let mut outcomes = Vec::with_capacity(self.asks.len());
         for ask in &self.asks {
-            // The same id twice in one turn: the second finds the row that the first one wrote.
-            outcomes.push(self.one(tx, &entry, ask, &mut watermark).await?);
+            outcomes.push(self.one(tx, &entry, ask, &mut draft).await?);
         }
-        if watermark == was.bound {
+        if draft.made.is_empty() {
             return Ok((outcomes, was));
         }
-        let mark = shared::raise(tx, &scope, &was, watermark, self.row, "grant", self.now_ms).await?;
+        self.write(tx, &draft).await?;
+        let mark = shared::raise(tx, &scope, &was, draft.watermark, self.row, "grant", self.now_ms).await?;
         Ok((outcomes, mark))
+    }
+
+    /// All that was decided. The fence of an epoch is here: one that rose since the turn read it leaves the part
+    /// untouched, and the turn begins again with what holds then.
+    async fn write(&self, tx: &mut Tx, draft: &Draft) -> Result<(), ServiceError> {
+        for (region, part) in draft.parts.iter().filter(|(_, part)| part.added > 0) {
+            if !sql::add_granted(tx, &self.namespace, region, part.epoch, part.added).await? {
+                return Err(DbError::Conflict.into());
+            }
+        }
+        sql::insert_grants(tx, &draft.made).await?;
+        Ok(())
     }
 
     /// One want: a replay, a refusal, or a new range from the watermark on.
@@ -202,10 +252,11 @@ impl Batch {
         tx: &mut Tx,
         entry: &NamespaceEntry,
         ask: &Ask,
-        watermark: &mut u64,
+        draft: &mut Draft,
     ) -> Result<Outcome, ServiceError> {
-        if let Some(held) = sql::grant_of(tx, ask.allocation_id).await? {
-            if let Some(outcome) = self.again(ask, &held) {
+        // The same id twice in one turn: the second finds the row that the first one made.
+        if let Some(held) = draft.known.get(&ask.allocation_id) {
+            if let Some(outcome) = self.again(ask, held) {
                 if matches!(&outcome, Err(problem) if problem.code == Code::AlreadyConfirmed) {
                     let detail = format!(
                         "region {}, allocation {}, grant {}",
@@ -223,16 +274,17 @@ impl Batch {
                 "this allocation id is older than the replay retention and is not known; make a new one",
             )));
         }
-        let held = match self.place(tx, ask).await? {
+        let held = match self.place(tx, ask, draft).await? {
             Ok(held) => held,
             Err(problem) => return Ok(Err(problem)),
         };
-        let range = match self.decide(tx, entry, ask, *watermark, held).await? {
+        let range = match self.decide(tx, entry, ask, draft.watermark, held).await? {
             Ok(range) => range,
             Err(problem) => return Ok(Err(problem)),
         };
-        if !sql::add_granted(tx, &self.namespace, &ask.asker.region, ask.asker.epoch, range.len()).await? {
-            return Ok(Err(fenced(ask)));
+        match draft.parts.get_mut(&ask.asker.region) {
+            Some(part) if part.epoch == ask.asker.epoch => part.add(range.len()),
+            Some(_) | None => return Ok(Err(fenced(ask))),
         }
         let grant = sql::Grant {
             grant_id: ask.grant_id,
@@ -249,9 +301,11 @@ impl Batch {
             confirmed_at_ms: None,
             at_ms: self.now_ms,
         };
-        sql::insert_grant(tx, &grant).await?;
-        *watermark = range.hi();
-        Ok(Ok(granted(&grant, false)))
+        draft.watermark = range.hi();
+        draft.known.insert(grant.allocation_id, grant.clone());
+        let answer = granted(&grant, false);
+        draft.made.push(grant);
+        Ok(Ok(answer))
     }
 
     /// The range to give: ordinals of a sequence, or a window of a slot's time.
@@ -313,19 +367,21 @@ impl Batch {
     }
 
     /// What the region holds unissued; makes its row on its first want, if it may have a first grant.
-    async fn place(&self, tx: &mut Tx, ask: &Ask) -> Result<Result<u64, Problem>, ServiceError> {
+    async fn place(&self, tx: &mut Tx, ask: &Ask, draft: &mut Draft) -> Result<Result<u64, Problem>, ServiceError> {
         let asker = &ask.asker;
-        let held = sql::holding_of(tx, &self.namespace, &asker.region).await?;
-        if let Some(held) = &held
+        let held = draft.parts.get(&asker.region);
+        if let Some(held) = held
             && held.granted > 0
         {
             return Ok(if held.epoch == asker.epoch { Ok(held.left) } else { Err(fenced(ask)) });
         }
+        let missing = held.is_none();
         if let Some(problem) = self.first_grant(tx, asker).await? {
             return Ok(Err(problem));
         }
-        if held.is_none() {
+        if missing {
             sql::insert_holding(tx, &self.namespace, &asker.region, asker.region_id, asker.epoch).await?;
+            draft.parts.insert(asker.region.clone(), Part { epoch: asker.epoch, granted: 0, left: 0, added: 0 });
         }
         Ok(Ok(0))
     }

@@ -1,5 +1,8 @@
 //! The ledger of grants.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId, RowId, StoreId};
 use cadastre_core::mark::Generation;
 use cadastre_core::range::Range;
@@ -66,48 +69,101 @@ fn grant(row: &Row) -> Result<Grant, DbError> {
     })
 }
 
-/// The newest row of an allocation.
+/// As many rows as one statement takes, and the shorter statements for the rest: few texts, so that a server prepares
+/// each of them once.
+const ROWS: [usize; 4] = [64, 16, 4, 1];
+/// The same for look-ups: sixty-four in one statement look so costly to PostgreSQL that it starts parallel workers.
+const LOOK_UPS: [usize; 3] = [16, 4, 1];
+/// Columns of a ledger row.
+const COLUMNS: usize = 14;
+
+/// A look-up for each, put together: with a list in one look-up a server that has planned for a short ledger goes on
+/// reading all of it when it is long.
+static SELECTS: LazyLock<[String; 3]> = LazyLock::new(|| {
+    LOOK_UPS.map(|rows| {
+        let one = |n| format!("{} WHERE allocation_id = ${n}", select_grants!(""));
+        (1..=rows).map(one).collect::<Vec<_>>().join(" UNION ALL ")
+    })
+});
+
+static INSERTS: LazyLock<[String; 4]> = LazyLock::new(|| {
+    let text = "INSERT INTO grants (grant_id, namespace, allocation_id, region, region_id, epoch, store_id, want, lo, hi, \
+                generation, mark_row, confirmed_at_ms, at_ms) VALUES";
+    ROWS.map(|rows| {
+        let rows: Vec<String> = (0..rows).map(|row| places(row * COLUMNS + 1, COLUMNS)).collect();
+        format!("{text} {}", rows.join(", "))
+    })
+});
+
+/// `($3, $4, $5)`.
+fn places(from: usize, count: usize) -> String {
+    let places: Vec<String> = (from..from + count).map(|n| format!("${n}")).collect();
+    format!("({})", places.join(", "))
+}
+
+/// The items in parts for which there is a text, largest first.
+fn parts<'i, 't, T>(mut items: &'i [T], sizes: &[usize], texts: &'t [String]) -> Vec<(&'i [T], &'t str)> {
+    let mut parts = Vec::new();
+    for (rows, text) in sizes.iter().zip(texts) {
+        while let Some((part, rest)) = items.split_at_checked(*rows) {
+            parts.push((part, text.as_str()));
+            items = rest;
+        }
+    }
+    parts
+}
+
+/// The newest row of each of these allocations that has one.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn grant_of(tx: &mut Tx, allocation: AllocationId) -> Result<Option<Grant>, DbError> {
-    let rows = tx
-        .query(
-            select_grants!("WHERE allocation_id = $1 ORDER BY generation DESC LIMIT 1"),
-            &[allocation.to_string().into()],
-        )
-        .await?;
-    rows.first().map(grant).transpose()
+pub async fn grants_of(tx: &mut Tx, allocations: &[AllocationId]) -> Result<BTreeMap<AllocationId, Grant>, DbError> {
+    let mut newest: BTreeMap<AllocationId, Grant> = BTreeMap::new();
+    for (part, text) in parts(allocations, &LOOK_UPS, SELECTS.as_slice()) {
+        let ids: Vec<Value> = part.iter().map(|id| id.to_string().into()).collect();
+        for row in tx.query(text, &ids).await? {
+            let row = grant(&row)?;
+            let older = newest.get(&row.allocation_id).is_some_and(|held| held.generation > row.generation);
+            if !older {
+                newest.insert(row.allocation_id, row);
+            }
+        }
+    }
+    Ok(newest)
 }
 
-/// Writes a ledger row.
+/// Writes ledger rows.
 ///
 /// # Errors
-/// `Unique` where the place or the allocation is taken.
-pub async fn insert_grant(tx: &mut Tx, g: &Grant) -> Result<(), DbError> {
-    tx.execute(
-        "INSERT INTO grants (grant_id, namespace, allocation_id, region, region_id, epoch, store_id, want, lo, hi,
-         generation, mark_row, confirmed_at_ms, at_ms)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-        &[
-            g.grant_id.to_string().into(),
-            g.namespace.as_str().into(),
-            g.allocation_id.to_string().into(),
-            g.region.as_str().into(),
-            i64::from(g.region_id.0).into(),
-            Value::int(g.epoch.0)?,
-            g.store_id.to_string().into(),
-            Value::int(g.want)?,
-            Value::int(g.range.lo())?,
-            Value::int(g.range.hi())?,
-            g.generation.to_sql().into(),
-            g.mark_row.to_string().into(),
-            Value::opt_int(g.confirmed_at_ms)?,
-            Value::int(g.at_ms)?,
-        ],
-    )
-    .await?;
+/// `Unique` where a place or an allocation is taken.
+pub async fn insert_grants(tx: &mut Tx, grants: &[Grant]) -> Result<(), DbError> {
+    for (part, text) in parts(grants, &ROWS, INSERTS.as_slice()) {
+        let mut values = Vec::with_capacity(part.len() * COLUMNS);
+        for grant in part {
+            values.extend(columns(grant)?);
+        }
+        tx.execute(text, &values).await?;
+    }
     Ok(())
+}
+
+fn columns(g: &Grant) -> Result<[Value; COLUMNS], DbError> {
+    Ok([
+        g.grant_id.to_string().into(),
+        g.namespace.as_str().into(),
+        g.allocation_id.to_string().into(),
+        g.region.as_str().into(),
+        i64::from(g.region_id.0).into(),
+        Value::int(g.epoch.0)?,
+        g.store_id.to_string().into(),
+        Value::int(g.want)?,
+        Value::int(g.range.lo())?,
+        Value::int(g.range.hi())?,
+        g.generation.to_sql().into(),
+        g.mark_row.to_string().into(),
+        Value::opt_int(g.confirmed_at_ms)?,
+        Value::int(g.at_ms)?,
+    ])
 }
 
 /// Takes note that a region adopted a row of the generation `generation`. Returns whether it was one.
@@ -193,4 +249,22 @@ pub async fn grant_at(tx: &mut Tx, namespace: &Name, ordinal: u64) -> Result<Opt
         .await?;
     let found = rows.first().map(grant).transpose()?;
     Ok(found.filter(|g| g.range.contains(ordinal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_of_rows_has_its_texts() {
+        for count in 0..200_usize {
+            let items = vec![(); count];
+            let parts = parts(&items, &ROWS, INSERTS.as_slice());
+            assert_eq!(parts.iter().map(|(part, _)| part.len()).sum::<usize>(), count);
+            for (part, text) in parts {
+                assert!(text.ends_with(&format!("${})", part.len() * COLUMNS)), "{text}");
+            }
+        }
+        assert!(SELECTS.iter().zip(LOOK_UPS).all(|(text, rows)| text.ends_with(&format!("allocation_id = ${rows}"))));
+    }
 }

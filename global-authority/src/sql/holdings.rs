@@ -68,18 +68,13 @@ fn to_milli(rate: f64) -> i64 {
     if rate.is_finite() { (rate * 1_000.0).clamp(0.0, 1e15) as i64 } else { 0 }
 }
 
-/// One region's part of a namespace.
+/// Every region's part of a namespace.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn holding_of(tx: &mut Tx, namespace: &Name, region: &Name) -> Result<Option<Holding>, DbError> {
-    let row = tx
-        .query_opt(
-            select_holdings!("WHERE namespace = $1 AND region = $2"),
-            &[namespace.as_str().into(), region.as_str().into()],
-        )
-        .await?;
-    row.as_ref().map(holding).transpose()
+pub async fn holdings_in(tx: &mut Tx, namespace: &Name) -> Result<Vec<Holding>, DbError> {
+    let rows = tx.query(select_holdings!("WHERE namespace = $1"), &[namespace.as_str().into()]).await?;
+    rows.iter().map(holding).collect()
 }
 
 /// Every region's part of every namespace.

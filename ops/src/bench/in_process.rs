@@ -154,7 +154,12 @@ fn race<F: FnMut()>(threads: usize, effort: Effort, make: impl Fn() -> F + Sync)
                 let watch = Stopwatch::start();
                 let mut taken = 0_u64;
                 while watch.seconds() < turn {
-                    for _ in 0..BURST {
+                    // Four in one turn of the loop. An id out of a chunk takes one cycle; in a loop of that length half of
+                    // the figure would be whether the compiler happened to lay it across two lines of code.
+                    for _ in 0..BURST / 4 {
+                        take();
+                        take();
+                        take();
                         take();
                     }
                     taken += BURST;

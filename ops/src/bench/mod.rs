@@ -6,18 +6,28 @@
 //! | `rounds` | contenders in turns (A B A B), medians and spread |
 //! | `in_process`, `peers` | the cursor against what else one could write, without a network |
 //! | `served` | a cluster of our own and peers as processes, driven by wrk and redis-benchmark |
+//! | `grants`, `postgres`, `sql` | grants on a PostgreSQL of the bench's own, against a hot row on the same one |
+//! | `agents`, `worked` | an agent as a process: its start, its memory, and the worked case with an outage in it |
+//! | `site`, `caller` | the small cluster and the caller that those need |
 //! | `page` | docs/performance.md, with a plot |
 //!
 //! Invariant: every figure of a row comes from the same run, contenders in turns, none of them tuned for it;
 //! a peer is started by the bench, never quoted. Absent on purpose: an opinion (a row that misses its target says
 //! so), and a place in the tests: no test asserts a time.
 
+pub mod agents;
+mod caller;
+mod grants;
 mod in_process;
 mod page;
 pub mod peers;
+mod postgres;
 mod rounds;
 mod rows;
 mod served;
+mod site;
+mod sql;
+mod worked;
 
 use serde_json::json;
 
@@ -25,7 +35,7 @@ use crate::cli::{BenchArgs, Common};
 use crate::error::{CliError, Outcome};
 use crate::show::{self, table::Table};
 use rounds::Result as Measured;
-use rows::{ROWS, Row};
+use rows::{Kind, ROWS, Row};
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +77,31 @@ impl Done {
     }
 }
 
+/// What several rows share: started, or measured, by the first that needs it.
+#[derive(Default)]
+struct Rooms {
+    served: served::Served,
+    grants: grants::Grants,
+    worked: worked::Worked,
+}
+
+impl Rooms {
+    async fn run(&mut self, kind: Kind, effort: Effort) -> Result<Measured, CliError> {
+        match kind {
+            Kind::InProcess(threads, contenders) => Ok(in_process::run(threads, contenders, effort)),
+            Kind::Served(load) => self.served.run(load, effort).await,
+            Kind::Grants(figure) => {
+                // Its peer must not share the machine with a cluster that idles.
+                std::mem::take(&mut self.served).stop().await;
+                self.grants.run(figure, effort).await
+            }
+            Kind::Start(authority) => agents::start(authority, effort).await,
+            Kind::Memory { namespaces, hot } => agents::memory(namespaces, hot, effort).await,
+            Kind::Worked(figure) => self.worked.run(figure).await,
+        }
+    }
+}
+
 /// Runs the rows that were named, or all.
 ///
 /// # Errors
@@ -79,21 +114,18 @@ pub async fn run(common: &Common, args: BenchArgs) -> Result<Outcome, CliError> 
     let rows = chosen(&args.rows)?;
     let effort = Effort { rounds: args.rounds, turn_ms: args.turn_ms, load_seconds: args.load_seconds };
     let machine = page::machine();
-    let mut served = served::Served::default();
+    let mut rooms = Rooms::default();
     let mut done = Vec::new();
     for row in rows {
         eprintln!("{}: {}", row.name, row.what);
-        let result = match row.kind {
-            rows::Kind::InProcess(threads, contenders) => in_process::run(threads, contenders, effort),
-            rows::Kind::Served(load) => served.run(load, effort).await?,
-        };
+        let result = rooms.run(row.kind, effort).await?;
         let ran = Done { row, result };
         if common.json {
             show::line(ran.json(&machine).to_string());
         }
         done.push(ran);
     }
-    served.stop().await;
+    rooms.served.stop().await;
     if !common.json {
         show::line(table(&done));
         show::line(format!("\n{machine}; {} turns of each contender, medians", effort.rounds));

@@ -53,7 +53,8 @@ impl Result {
 }
 
 /// The turn at this share of the sorted turns.
-fn quantile(turns: &[f64], share: f64) -> Option<f64> {
+#[must_use]
+pub fn quantile(turns: &[f64], share: f64) -> Option<f64> {
     let mut sorted = turns.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;

@@ -1,7 +1,10 @@
 //! Every row: what it measures, against what, and the target that it was given before it was measured.
 
+use super::agents::Authority;
+use super::grants::{self, HOT_ROW};
 use super::in_process::Contenders;
 use super::served::Load;
+use super::worked;
 
 /// How a row is run.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +13,19 @@ pub enum Kind {
     InProcess(usize, Contenders),
     /// Processes and sockets.
     Served(Load),
+    /// Grants on PostgreSQL.
+    Grants(grants::Figure),
+    /// A start of an agent.
+    Start(Authority),
+    /// An agent's memory.
+    Memory {
+        /// That it knows.
+        namespaces: u32,
+        /// In which it has issued.
+        hot: u32,
+    },
+    /// The worked case.
+    Worked(worked::Figure),
 }
 
 /// One row.
@@ -65,6 +81,8 @@ const CHUNKED: Row = Row {
 };
 
 const SERVED: Row = Row { limit: None, kind: Kind::Served(Load::HttpOne(32)), ..STRICT };
+
+const MILLISECONDS: Row = Row { unit: "ms", against: None, less_is_better: true, ..SERVED };
 
 /// All rows.
 pub static ROWS: &[Row] = &[
@@ -137,5 +155,90 @@ pub static ROWS: &[Row] = &[
         target: 0.95,
         kind: Kind::Served(Load::Resp(16)),
         ..SERVED
+    },
+    Row {
+        name: "grants-pg",
+        what: "grants of one namespace to 64 requesters at once, on PostgreSQL",
+        unit: "grants/s",
+        against: Some(HOT_ROW),
+        target: 10.0,
+        kind: Kind::Grants(grants::Figure::PerSecond),
+        ..SERVED
+    },
+    Row {
+        name: "grants-pg-p99",
+        what: "the same: the slowest hundredth takes",
+        target: 20.0,
+        kind: Kind::Grants(grants::Figure::P99),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "start",
+        what: "agent on a warm store, from exec to the first id",
+        target: 200.0,
+        kind: Kind::Start(Authority::There),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "start-cut-off",
+        what: "the same, while connections to the authority are refused",
+        target: 200.0,
+        kind: Kind::Start(Authority::Refused),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "start-silent",
+        what: "the same, while nothing comes back from the authority",
+        target: 200.0,
+        kind: Kind::Start(Authority::Silent),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "memory",
+        what: "agent with 10,000 namespaces, 100 of them hot: resident",
+        unit: "MB",
+        target: 100.0,
+        kind: Kind::Memory { namespaces: 10_000, hot: 100 },
+        ..MILLISECONDS
+    },
+    Row {
+        name: "worked-case",
+        what: "one agent, 416,667 ids/s for 64 instances in batches of 1,000, 30 s without its authority: answered",
+        unit: "ids/s",
+        target: 416_000.0,
+        less_is_better: false,
+        kind: Kind::Worked(worked::Figure::PerSecond),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "worked-case-p99",
+        what: "the same: the slowest hundredth of the batches takes",
+        target: 20.0,
+        kind: Kind::Worked(worked::Figure::P99),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "worked-case-errors",
+        what: "the same: batches that were refused or not answered",
+        unit: "batches",
+        target: 0.0,
+        kind: Kind::Worked(worked::Figure::Errors),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "worked-case-writes",
+        what: "the same: transactions that write at the authority, heartbeats included",
+        unit: "a second",
+        target: 1.0,
+        kind: Kind::Worked(worked::Figure::Transactions),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "worked-case-share",
+        what: "the same: grants for 10^6 ids",
+        unit: "grants",
+        target: 1.0,
+        kind: Kind::Worked(worked::Figure::StoreShare),
+        ..MILLISECONDS
     },
 ];

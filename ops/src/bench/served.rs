@@ -240,7 +240,11 @@ async fn redis_benchmark(port: u16, token: Option<&str>, pipeline: u32, requests
     })
 }
 
-fn this_program() -> Result<PathBuf, CliError> {
+/// This binary.
+///
+/// # Errors
+/// Where the system does not say.
+pub fn this_program() -> Result<PathBuf, CliError> {
     std::env::current_exe().map_err(|e| CliError::failed(e.to_string(), "start cadastre by its path"))
 }
 
@@ -269,12 +273,20 @@ fn package(name: &str) -> &str {
     if name == "redis-benchmark" { "redis-tools" } else { name }
 }
 
-fn free_port() -> Result<u16, CliError> {
+/// A port that is free just now.
+///
+/// # Errors
+/// Where there is none.
+pub fn free_port() -> Result<u16, CliError> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr());
     listener.map(|a| a.port()).map_err(|e| CliError::failed(e.to_string(), "free a port"))
 }
 
-async fn answers(port: u16) -> Result<(), CliError> {
+/// Waits until somebody listens there.
+///
+/// # Errors
+/// Where nobody does.
+pub async fn answers(port: u16) -> Result<(), CliError> {
     let connected = async {
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;

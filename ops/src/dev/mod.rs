@@ -19,7 +19,7 @@ mod folder;
 mod log;
 mod ports;
 mod progress;
-mod setup;
+pub mod setup;
 mod stop;
 mod switch;
 mod words;

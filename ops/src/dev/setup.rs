@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use cadastre_core::ids::Name;
-use cadastre_protocol::admin::{Named, NewNamespace, NewRegion, NewService, NewToken, Nothing, PolicyPatch};
+use cadastre_protocol::admin::{Named, NewNamespace, NewRegion, NewService, NewToken, Nothing};
 use cadastre_protocol::error::Code;
 use cadastre_runtime::entropy::{Entropy, SystemEntropy};
 use cadastre_runtime::token::{self, Prefix, Secret};
@@ -41,19 +41,19 @@ pub fn operator_token(path: &Path) -> Result<Secret, CliError> {
 pub async fn namespaces_and_service(api: &Api) -> Result<String, CliError> {
     let namespaces: Vec<Name> = NAMESPACES.iter().map(|name| self::name(name)).collect::<Result<_, _>>()?;
     for name in &namespaces {
-        let new = NewNamespace {
-            name: name.clone(),
-            kind: Default::default(),
-            sequence: None,
-            layout: None,
-            readers: Vec::new(),
-            policy: PolicyPatch::default(),
-        };
-        unless_there(api.post("/v1/namespaces", &new).await)?;
+        unless_there(api.post("/v1/namespaces", &NewNamespace::range(name.clone())).await)?;
     }
     let new = NewService { name: name(SERVICE)?, namespaces, limits: Default::default() };
-    unless_there(api.post("/v1/services", &new).await)?;
-    fresh_token(api, &format!("/v1/services/{SERVICE}/tokens")).await
+    service(api, &new).await
+}
+
+/// A service; its token.
+///
+/// # Errors
+/// A refusal, or no answer.
+pub async fn service(api: &Api, new: &NewService) -> Result<String, CliError> {
+    unless_there(api.post("/v1/services", new).await)?;
+    fresh_token(api, &format!("/v1/services/{}/tokens", new.name)).await
 }
 
 /// A region; its agent's token.

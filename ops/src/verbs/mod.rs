@@ -49,6 +49,10 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Doctor => doctor::run(common).await,
         Verb::Layout(args) => layout::run(common, &args),
         Verb::Bench(args) => bench::run(common, args).await,
+        Verb::BenchAgent { config } => {
+            bench::agents::serve(config).await?;
+            Ok(Outcome::Done)
+        }
         Verb::BenchPeer { address } => {
             let failed = |e: std::io::Error| CliError::failed(e.to_string(), "name a free address");
             bench::peers::bare_axum(address).await.map_err(failed)?;

@@ -52,7 +52,7 @@ pub async fn segment(State(app): State<App>, request: Request) -> Answer<(Status
     };
     let carved = pool.carve(&order, Some(thick)).await.map_err(refuse)?;
     let Carved { segment, replayed, chain, .. } = carved;
-    let taken = app.front().taken(&segment.namespace, vec![segment.range]).map_err(refuse)?;
+    let taken = app.front().taken(&segment.namespace, vec![segment.range]);
     let settings = taken.settings().map_err(refuse)?;
     let values = settings.definition.first_last(segment.range);
     let (first, last) = values.ok_or_else(|| refuse(problem(Code::Internal, "a segment without values")))?;

@@ -132,7 +132,8 @@ pub async fn ask(agent: &Arc<Agent>, namespace: &str, count: u64) -> Result<Vec<
     let code = |e: AgentError| e.to_problem().code;
     let service = view.callers.service(Some(TOKEN)).map_err(code)?;
     let front = Front::new(Arc::clone(agent));
-    let taken = front.many(&view, service, &name(namespace), count, Duration::ZERO).await.map_err(code)?;
+    let namespace = name(namespace);
+    let taken = front.many(&view, service, &namespace, count, Duration::ZERO).await.map_err(code)?;
     Ok(taken.ranges.iter().flat_map(|r| r.lo()..r.hi()).map(|o| taken.value(o).unwrap()).collect())
 }
 

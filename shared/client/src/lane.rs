@@ -22,7 +22,7 @@ use crate::id::{Id, Stretch};
 ///
 /// The true value of every ordinal of a segment fits an `i64`, so the remainder is exact although `base`, the value
 /// that ordinal 0 would have, may lie outside.
-#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+#[derive(Copy, Clone, Eq, PartialEq, Debug, Default)]
 pub(crate) struct Mapping {
     base: i64,
     increment: i64,
@@ -65,7 +65,12 @@ impl Lane {
 
     /// Up to `max` consecutive IDs of this lane or one after it, from memory.
     pub(crate) fn many(&self, max: u64) -> Option<Stretch> {
-        let take = |lane: &Lane| lane.cursor.next_n(max).zip(lane.mapping.get()).map(|(range, m)| m.stretch(range));
+        self.range(max).map(|(range, mapping)| mapping.stretch(range))
+    }
+
+    /// The same as ordinals, and how they become values.
+    pub(crate) fn range(&self, max: u64) -> Option<(Range, Mapping)> {
+        let take = |lane: &Lane| lane.cursor.next_n(max).zip(lane.mapping.get().copied());
         take(self).or_else(|| self.further(&take))
     }
 

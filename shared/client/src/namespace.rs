@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
+use cadastre_core::range::Range;
 
 use crate::chunks::Chunks;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::id::{Id, Ids, Stretch};
-use crate::lane::Lane;
+use crate::lane::{Lane, Mapping};
 use crate::metrics;
 use crate::process::Process;
 use crate::system;
@@ -169,9 +170,9 @@ impl Namespace {
         self.process.is_here()
     }
 
-    /// Up to `max` IDs, from memory.
-    pub(crate) fn stretch(&self, max: u64) -> Option<Stretch> {
-        if self.process.is_here() { self.lane.many(max) } else { None }
+    /// Up to `max` ordinals, from memory, and how they become values. The caller has seen that it is here.
+    pub(crate) fn range(&self, max: u64) -> Option<(Range, Mapping)> {
+        self.lane.range(max)
     }
 
     /// Waits until there is something in memory, and takes nothing.

@@ -102,7 +102,8 @@ pub struct Policy {
     /// The least that a segment holds.
     #[serde(with = "decimal::unsigned")]
     pub segment_min: u64,
-    /// The most that a segment holds.
+    /// The most that a segment holds. By default a minute's worth of what 64-bit ids are meant for, and more than one
+    /// commit's worth of the longest lists as fast as they are asked for.
     #[serde(with = "decimal::unsigned")]
     pub segment_max: u64,
     /// How long a segment should last, in seconds.
@@ -127,7 +128,7 @@ impl Default for Policy {
             grant_max: 100_000_000_000,
             region_max_held: 200_000_000_000,
             segment_min: 1_000,
-            segment_max: 1_000_000,
+            segment_max: 10_000_000,
             target_seconds: 60,
             grant_target_seconds: 86_400,
             buffer_seconds: 15,
@@ -155,7 +156,8 @@ impl Policy {
         let share = (capacity / 100).max(1);
         self.grant_max = self.grant_max.min(capacity.max(1));
         self.grant_size = self.grant_size.min(share).min(self.grant_max);
-        self.segment_max = self.segment_max.min(self.grant_size.max(1)).max(1);
+        // Above the first grant where the space is wide: later grants follow the rate, and so do segments.
+        self.segment_max = self.segment_max.min(share);
         self.segment_min = self.segment_min.min(self.segment_max);
         self
     }

@@ -1,6 +1,6 @@
 //! The issuing cursor of one (process, namespace): one active segment, one standby.
 //!
-//! Purpose: the path of one ID. It touches one cache line of memory; nothing of it is ever saved.
+//! Purpose: the path of one ID. It writes one cache line and reads another; nothing of it is ever saved.
 //!
 //! Invariant: an ordinal is issued at most once, only from a segment that was installed, each segment is
 //! installed once (they must ascend), and whatever is issued after something else in happens-before order
@@ -14,8 +14,8 @@
 //!
 //! # State
 //!
-//! In one cache line: `cursor`, the next ordinal itself, and `end`, one past the last ordinal of the active
-//! segment. Behind a mutex: the standby, and the end of all that was installed. Issuers only ever raise
+//! In a cache line of its own: `cursor`, the next ordinal itself. In another: `end`, one past the last ordinal of
+//! the active segment. Behind a mutex: the standby, and the end of all that was installed. Issuers only ever raise
 //! `cursor`; only the holder of the mutex sets it, or writes `end`. A *switch* makes the standby active. It
 //! happens only when `cursor >= end`, which once true stays true until then, and it writes
 //!
@@ -23,6 +23,10 @@
 //!
 //! (A plain store would do. With a swap every write of `cursor` is a read-modify-write, so that each names
 //! the one before it; model checkers that do not order a racing store among the adds need that.)
+//!
+//! (Two lines, because an issuer reads `end` before it adds. In the line of `cursor`, which the others are writing,
+//! that read would fetch the line once to share it and the add once more to own it; `end` alone is in every
+//! processor's cache from one switch to the next. Nothing below depends on where the two lie.)
 //!
 //! Call the time from one switch's swap of `cursor` to the next one's, in the modification order of
 //! `cursor`, a *turn*; turn k has the segment `[lo_k, hi_k)`, and segments ascend: `hi_k <= lo_j` for k < j.
@@ -40,7 +44,8 @@
 //!   mutex, or sees another end, before it adds again. Nothing else is ever lost.
 //! - So an issued ordinal belongs to one add of its own turn; segments of different turns are disjoint.
 //! - Any pause between the two steps is harmless: nothing here is a tag that could come round again.
-//! - Wrap: ends are below 2^63, so the adds of dry callers would need 2^63 more: centuries.
+//! - Wrap: ends are below 2^63, so the adds of dry callers would need 2^63 more to come round, 2^62 to look closed,
+//!   and a closed cursor 2^62 to come round: at 10^9 a second a century each.
 //! - Order: if one call happened before another, its add comes first in the modification order. In one turn
 //!   that means smaller; in an earlier turn too, as segments ascend.
 //! - Nothing above needs more of the add than its place in the modification order of `cursor`. It is Acquire
@@ -78,8 +83,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::range::Range;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
 
-/// The cursor of a closed [`Cursor`]: above every `end`, and 2^63 adds away from wrapping.
-const CLOSED: u64 = 1 << 63;
+/// The cursor of a closed [`Cursor`]: 2^62 adds above every `end`, so that no crowd of dry callers of an open one gets
+/// there, and as many below the wrap.
+const CLOSED: u64 = 3 << 62;
 
 /// Why a segment is not taken as the standby. The segment is not used; the caller still has it.
 #[derive(Copy, Clone, Eq, PartialEq, Debug, thiserror::Error)]
@@ -129,14 +135,24 @@ impl Left {
     }
 }
 
-/// The line that every issue touches; alone in it (two lines, as some processors fetch in pairs).
+/// The line that every issue writes; alone in it (two lines, as some processors fetch in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Hot {
     /// The next ordinal; at or above `end` when used up, and from `CLOSED` up when closed.
     cursor: AtomicU64,
+}
+
+/// The line that every issue reads, and only an install, a switch and a close write.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shown {
     /// One past the last ordinal of the active segment.
     end: AtomicU64,
+    /// Length of the standby: a hint, written under the mutex.
+    standby_len: AtomicU64,
+    /// Length of the active segment: for `left` only, written under the mutex.
+    active_len: AtomicU64,
 }
 
 /// What the mutex guards.
@@ -155,10 +171,7 @@ struct Cold {
 #[derive(Debug, Default)]
 pub struct Cursor {
     hot: Hot,
-    /// Length of the standby: a hint, written under the mutex.
-    standby_len: AtomicU64,
-    /// Length of the active segment: for `left` only, written under the mutex.
-    active_len: AtomicU64,
+    shown: Shown,
     cold: Mutex<Cold>,
 }
 
@@ -184,7 +197,7 @@ impl Cursor {
     pub fn next(&self) -> Option<u64> {
         loop {
             // This order; see the module.
-            let end = self.hot.end.load(Acquire);
+            let end = self.shown.end.load(Acquire);
             let ordinal = self.hot.cursor.fetch_add(1, Acquire);
             if ordinal < end {
                 return Some(ordinal);
@@ -201,7 +214,7 @@ impl Cursor {
         let max = NonZeroU64::new(max)?;
         loop {
             // This order; see the module.
-            let end = self.hot.end.load(Acquire);
+            let end = self.shown.end.load(Acquire);
             let lo = self.hot.cursor.load(Relaxed);
             if let Some(taken) = Range::starting_at(lo, max, end) {
                 let hi = taken.hi();
@@ -234,7 +247,7 @@ impl Cursor {
         }
         cold.floor = segment.hi();
         cold.standby = Some(segment);
-        self.standby_len.store(segment.len(), Release);
+        self.shown.standby_len.store(segment.len(), Release);
         self.switch(&mut cold);
         Ok(())
     }
@@ -250,15 +263,16 @@ impl Cursor {
         }
         cold.closed = true;
         let cursor = self.hot.cursor.swap(CLOSED, Relaxed);
-        let tail = Range::new(cursor, self.hot.end.load(Relaxed)).ok();
-        self.standby_len.store(0, Release);
+        let tail = Range::new(cursor, self.shown.end.load(Relaxed)).ok();
+        self.shown.standby_len.store(0, Release);
         let standby = cold.standby.take();
         Unissued { tail, standby }
     }
 
-    /// Whether `close` was called.
+    /// Whether it is closed: from the moment on that nothing is issued any more. Without a lock: no open cursor is as
+    /// high as `CLOSED`, and nothing sets it after a close.
     pub fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.hot.cursor.load(Relaxed) >= CLOSED
     }
 
     /// End of the highest segment that was ever installed; a segment must not begin below it.
@@ -270,20 +284,20 @@ impl Cursor {
     ///
     /// While a switch is under way the new segment may be counted as both active and standby.
     pub fn left(&self) -> Left {
-        let end = self.hot.end.load(Acquire);
+        let end = self.shown.end.load(Acquire);
         let cursor = self.hot.cursor.load(Relaxed);
         Left {
             next: if cursor < end { cursor } else { 0 },
             active: end.saturating_sub(cursor),
-            standby: self.standby_len.load(Acquire),
-            active_len: self.active_len.load(Relaxed),
+            standby: self.shown.standby_len.load(Acquire),
+            active_len: self.shown.active_len.load(Relaxed),
         }
     }
 
     /// The slow path of an issuer that found all used up below `end`.
     fn after(&self, end: u64) -> After {
-        if self.standby_len.load(Acquire) == 0 {
-            let same = self.hot.end.load(Acquire) == end;
+        if self.shown.standby_len.load(Acquire) == 0 {
+            let same = self.shown.end.load(Acquire) == end;
             return if same { After::Dry } else { After::Retry };
         }
         // Whoever came first has switched already; then, or when a close came in between, look again.
@@ -294,18 +308,18 @@ impl Cursor {
     /// Makes the standby active if the active segment is used up. The caller holds the mutex.
     fn switch(&self, cold: &mut Cold) {
         // Only holders of the mutex write `end`; `cursor` can only have risen since.
-        let used_up = self.hot.cursor.load(Relaxed) >= self.hot.end.load(Relaxed);
+        let used_up = self.hot.cursor.load(Relaxed) >= self.shown.end.load(Relaxed);
         if cold.closed || !used_up {
             return;
         }
         let Some(segment) = cold.standby.take() else {
             return;
         };
-        self.active_len.store(segment.len(), Relaxed);
+        self.shown.active_len.store(segment.len(), Relaxed);
         // This order; see the module.
         self.hot.cursor.swap(segment.lo(), Release);
-        self.hot.end.store(segment.hi(), Release);
-        self.standby_len.store(0, Release);
+        self.shown.end.store(segment.hi(), Release);
+        self.shown.standby_len.store(0, Release);
     }
 
     /// The critical sections do not panic, so a poisoned mutex cannot guard a half-made change.
@@ -323,6 +337,8 @@ impl Cursor {
 #[derive(Debug)]
 pub struct TimeCursor {
     hot: Hot,
+    /// Only a renewal writes it.
+    end: AtomicU64,
 }
 
 /// What came of asking a [`TimeCursor`].
@@ -339,14 +355,14 @@ pub enum Stamp {
 impl TimeCursor {
     /// A cursor over one window.
     pub fn new(window: Range) -> Self {
-        Self { hot: Hot { cursor: AtomicU64::new(window.lo()), end: AtomicU64::new(window.hi()) } }
+        Self { hot: Hot { cursor: AtomicU64::new(window.lo()) }, end: AtomicU64::new(window.hi()) }
     }
 
     /// Up to `max` places at or above `floor`, below `ceiling` and in the window. `max` 0 takes one.
     #[inline]
     pub fn take(&self, floor: u64, ceiling: u64, max: u64) -> Stamp {
         loop {
-            let end = self.hot.end.load(Acquire);
+            let end = self.end.load(Acquire);
             let cursor = self.hot.cursor.load(Relaxed);
             let top = ceiling.min(end);
             let lo = cursor.max(floor);
@@ -368,7 +384,7 @@ impl TimeCursor {
 
     /// The window was renewed up to `end`; an end below the present one changes nothing.
     pub fn extend(&self, end: u64) {
-        self.hot.end.fetch_max(end, Release);
+        self.end.fetch_max(end, Release);
     }
 
     /// Stops issuing for good. Returns one past the last place that was or still may be issued: no call that begins
@@ -386,6 +402,6 @@ impl TimeCursor {
 
     /// The window's end.
     pub fn end(&self) -> u64 {
-        self.hot.end.load(Acquire)
+        self.end.load(Acquire)
     }
 }

@@ -105,13 +105,14 @@ pub fn finish<S: Clone + Send + Sync + 'static>(router: Router<S>, shutdown: &Sh
 async fn manners(State(shutdown): State<Shutdown>, mut request: Request, next: Next) -> Response {
     let watch = Stopwatch::start();
     let id = request_id::of(request.headers());
+    let id_text = request_id::text(&id).to_owned();
     let method = method_label(request.method());
     let route = request
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "unmatched".to_owned(), |path| path.as_str().to_owned());
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let span = tracing::info_span!("request", method, route, request_id = id);
+    let span = tracing::info_span!("request", method, route, request_id = id_text);
+    request.extensions_mut().insert(RequestId(id_text));
     let answer = async {
         if shutdown.is_triggered() {
             problem_response(&Problem::new(Code::ShuttingDown, "this process is stopping; try another one"))
@@ -129,9 +130,7 @@ async fn manners(State(shutdown): State<Shutdown>, mut request: Request, next: N
         }
     });
     count(route, method, status, seconds);
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
-    }
+    response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 

@@ -120,7 +120,7 @@ impl Session {
         let (mut got, mut noted) = (0, 0);
         let result = loop {
             while let Some(range) = place.entry.run(run - got) {
-                let taken = door.front.taken(&place.name, vec![range]).map_err(|error| (got, error))?;
+                let taken = door.front.taken(&place.name, vec![range]);
                 write(&taken, out).map_err(|error| (got, error))?;
                 got += range.len();
             }
@@ -195,11 +195,8 @@ impl Session {
 }
 
 /// One answer for each ordinal.
-fn write(taken: &Taken, out: &mut Vec<u8>) -> Result<(), AgentError> {
-    for ordinal in taken.ranges.iter().flat_map(|range| range.lo()..range.hi()) {
-        reply::integer(out, taken.value(ordinal)?);
-    }
-    Ok(())
+fn write(taken: &Taken<'_>, out: &mut Vec<u8>) -> Result<(), AgentError> {
+    taken.each(|stretch| stretch.values().for_each(|value| reply::integer(out, value)))
 }
 
 fn namespace(name: &[u8]) -> Result<Name, AgentError> {

@@ -37,6 +37,21 @@ pub struct NewNamespace {
     pub policy: PolicyPatch,
 }
 
+impl NewNamespace {
+    /// One of kind `range` with every default.
+    #[must_use]
+    pub fn range(name: Name) -> Self {
+        Self {
+            name,
+            kind: NamespaceKind::Range,
+            sequence: None,
+            layout: None,
+            readers: Vec::new(),
+            policy: PolicyPatch::default(),
+        }
+    }
+}
+
 /// `PATCH /v1/namespaces/{name}`; absent fields stay.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

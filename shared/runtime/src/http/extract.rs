@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use cadastre_protocol::error::Code;
-use http_body_util::LengthLimitError;
+use http_body_util::{BodyExt, LengthLimitError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -45,12 +45,36 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 /// # Errors
 /// A problem that says what to send.
 pub async fn json_body<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
-    let body = timeout(BODY_WITHIN, to_bytes(body, BODY_LIMIT)).await.map_err(|_| late())?;
+    let body = timeout(BODY_WITHIN, whole(body)).await.map_err(|_| late())?;
     let body = body.map_err(|error| {
         let text = error.to_string();
         unread(error.into_inner().is::<LengthLimitError>(), || format!("the body did not arrive: {text}"))
     })?;
     parse(&body)
+}
+
+/// A body's bytes. Almost every body comes in one piece, and is then not copied.
+async fn whole(mut body: Body) -> Result<Bytes, axum::Error> {
+    let first = loop {
+        match body.frame().await.transpose()? {
+            Some(frame) => match frame.into_data() {
+                Ok(data) => break data,
+                // Trailers say nothing here.
+                Err(_) => continue,
+            },
+            None => return Ok(Bytes::new()),
+        }
+    };
+    let room = BODY_LIMIT.checked_sub(first.len());
+    match room {
+        Some(_) if body.is_end_stream() => Ok(first),
+        Some(room) => {
+            let rest = to_bytes(body, room).await?;
+            Ok([first, rest].concat().into())
+        }
+        // Nothing more of it is wanted: the refusal of any body that is too large.
+        None => to_bytes(Body::from(first), BODY_LIMIT).await,
+    }
 }
 
 fn unread(too_large: bool, why: impl Fn() -> String) -> HttpProblem {

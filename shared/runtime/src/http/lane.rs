@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
@@ -31,9 +32,16 @@ pub trait Short: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
 }
 
-/// A router with a short way beside it.
-#[derive(Clone)]
-pub struct Lane<S> {
+/// A router with a short way beside it. Cloned for every connection and request: one count each.
+pub struct Lane<S>(Arc<Inner<S>>);
+
+impl<S> Clone for Lane<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<S> {
     short: S,
     router: Router,
     shutdown: Shutdown,
@@ -47,29 +55,30 @@ impl<S: Short> Lane<S> {
     pub fn new(short: S, router: Router, shutdown: &Shutdown) -> Self {
         let answered = metrics::counter!("cadastre_http_requests_total", "route" => S::PATH, "method" => "POST", "status" => "200");
         let seconds = metrics::histogram!("cadastre_http_request_seconds", "route" => S::PATH);
-        Self { short, router, shutdown: shutdown.clone(), answered, seconds }
+        Self(Arc::new(Inner { short, router, shutdown: shutdown.clone(), answered, seconds }))
     }
+}
 
-    async fn short(self, mut request: Request) -> Response {
+impl<S: Short> Inner<S> {
+    async fn short(&self, mut request: Request) -> Response {
         let watch = Stopwatch::start();
         let id = request_id::of(request.headers());
         let mut response = if self.shutdown.is_triggered() {
             problem_response(&Problem::new(Code::ShuttingDown, "this process is stopping; try another one"))
         } else if tracing::enabled!(tracing::Level::DEBUG) {
-            request.extensions_mut().insert(RequestId(id.clone()));
-            let span = tracing::info_span!("request", method = "POST", route = S::PATH, request_id = id);
+            let text = request_id::text(&id).to_owned();
+            let span = tracing::info_span!("request", method = "POST", route = S::PATH, request_id = text);
+            request.extensions_mut().insert(RequestId(text));
             self.short.answer(request).instrument(span).await
         } else {
             self.short.answer(request).await
         };
         self.note(&id, response.status(), watch.seconds());
-        if let Ok(value) = HeaderValue::try_from(id) {
-            response.headers_mut().insert(REQUEST_ID, value);
-        }
+        response.headers_mut().insert(REQUEST_ID, id);
         response
     }
 
-    fn note(&self, id: &str, status: StatusCode, seconds: f64) {
+    fn note(&self, id: &HeaderValue, status: StatusCode, seconds: f64) {
         if status == StatusCode::OK {
             self.answered.increment(1);
             self.seconds.record(seconds);
@@ -77,7 +86,13 @@ impl<S: Short> Lane<S> {
         }
         count(S::PATH.to_owned(), "POST", status, seconds);
         if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
-            tracing::error!(route = S::PATH, request_id = id, status = status.as_u16(), seconds, "answered");
+            tracing::error!(
+                route = S::PATH,
+                request_id = request_id::text(id),
+                status = status.as_u16(),
+                seconds,
+                "answered"
+            );
         }
     }
 }
@@ -94,10 +109,10 @@ impl<S: Short> Service<Request> for Lane<S> {
 
     fn call(&mut self, request: Request) -> Self::Future {
         if request.method() == Method::POST && request.uri().path() == S::PATH {
-            let lane = self.clone();
+            let lane = Arc::clone(&self.0);
             return Box::pin(async move { Ok(lane.short(request).await) });
         }
-        let mut router = self.router.clone();
+        let mut router = self.0.router.clone();
         Box::pin(async move { Service::<Request>::call(&mut router, request).await })
     }
 }

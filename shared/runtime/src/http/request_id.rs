@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use uuid::Uuid;
 
 use super::REQUEST_ID;
@@ -19,20 +19,25 @@ thread_local! {
     static NEXT: Cell<u128> = Cell::new(SystemEntropy.uuid_v4().as_u128());
 }
 
-/// The request's id.
-pub(super) fn of(headers: &HeaderMap) -> String {
-    headers
-        .get(REQUEST_ID)
-        .and_then(|value| value.to_str().ok())
-        .filter(|id| !id.is_empty() && id.len() <= LIMIT)
-        .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()))
-        .map_or_else(|| Uuid::from_u128(fresh()).to_string(), ToOwned::to_owned)
+/// The request's id, as it is echoed: the caller's without a copy.
+pub(super) fn of(headers: &HeaderMap) -> HeaderValue {
+    let theirs = headers.get(REQUEST_ID).filter(|id| (1..=LIMIT).contains(&id.len()));
+    theirs.filter(|id| id.as_bytes().iter().all(u8::is_ascii_graphic)).cloned().unwrap_or_else(fresh)
 }
 
-fn fresh() -> u128 {
-    NEXT.with(|next| {
+/// The same for the log: visible characters of ASCII only.
+pub(super) fn text(id: &HeaderValue) -> &str {
+    id.to_str().unwrap_or_default()
+}
+
+fn fresh() -> HeaderValue {
+    let id = NEXT.with(|next| {
         let id = next.get();
         next.set(id.wrapping_add(1));
         id
-    })
+    });
+    let mut text = Uuid::encode_buffer();
+    let text = Uuid::from_u128(id).hyphenated().encode_lower(&mut text);
+    // Hexadecimal digits and hyphens can be a header.
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("-"))
 }
