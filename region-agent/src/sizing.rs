@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_accepted() {
-        assert_eq!(segments(&Policy::default()).unwrap().settings().max_size, 10_000_000);
+        assert_eq!(segments(&Policy::default()).unwrap().settings().max_size, 1_000_000);
         assert_eq!(grants(&Policy::default()).unwrap().settings().min_size, 1_000_000);
     }
 
@@ -184,7 +184,7 @@ mod tests {
         let e = entry(Policy::default());
         assert_eq!(next_segment(&e, None, 1e9, 0, 10_000), 10);
         assert_eq!(next_segment(&e, None, 0.0, 0, 0), 1);
-        assert_eq!(largest_segment(&e, u64::MAX >> 1), 10_000_000);
+        assert_eq!(largest_segment(&e, u64::MAX >> 1), 1_000_000);
     }
 
     #[test]

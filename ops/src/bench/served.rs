@@ -8,8 +8,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use cadastre_protocol::admin::{NamespacePatch, PolicyPatch};
+use cadastre_runtime::token::Secret;
+
 use super::Effort;
 use super::rounds::{OURS, Result as Measured};
+use crate::api::Api;
 use crate::dev::file::DevFile;
 use crate::error::CliError;
 
@@ -32,6 +36,9 @@ pub enum Load {
     /// INCR with so many commands in flight on each of 50 connections: requests a second.
     Resp(u32),
 }
+
+/// The dev cluster's namespace that gets the policy of [`Served::widen`].
+const WIDE: &str = "global";
 
 /// What was started so far; everything ends with the bench.
 #[derive(Default)]
@@ -81,7 +88,8 @@ impl Served {
                 into.add(OURS, ours.per_second * f64::from(count));
             }
             Load::HttpRanges(count) => {
-                let body = |count| format!(r#"{{"namespace":"orders","count":{count},"as":"ranges"}}"#);
+                self.widen().await?;
+                let body = |count| format!(r#"{{"namespace":"{WIDE}","count":{count},"as":"ranges"}}"#);
                 let many = self.wrk_own(&body(count), 32, seconds).await?;
                 let one = self.wrk_own(&body(1), 32, seconds).await?;
                 into.add(OURS, many.per_second);
@@ -100,6 +108,16 @@ impl Served {
                 into.add("redis-server", redis_benchmark(port, None, pipeline, requests).await?);
             }
         }
+        Ok(())
+    }
+
+    /// Gives a namespace segments that outlast a commit, as whoever asks for hundreds of millions a second would.
+    async fn widen(&mut self) -> Result<(), CliError> {
+        let authority = self.own().await?.file.authority.clone();
+        let api = Api::new(&authority.url, Some(Secret::new(&authority.operator_token)))?;
+        let policy = PolicyPatch { segment_max: Some(10_000_000), ..PolicyPatch::default() };
+        let patch = NamespacePatch { policy: Some(policy), ..NamespacePatch::default() };
+        api.patch(&format!("/v1/namespaces/{WIDE}"), &patch).await?;
         Ok(())
     }
 

@@ -102,8 +102,7 @@ pub struct Policy {
     /// The least that a segment holds.
     #[serde(with = "decimal::unsigned")]
     pub segment_min: u64,
-    /// The most that a segment holds. By default a minute's worth of what 64-bit ids are meant for, and more than one
-    /// commit's worth of the longest lists as fast as they are asked for.
+    /// The most that a segment holds.
     #[serde(with = "decimal::unsigned")]
     pub segment_max: u64,
     /// How long a segment should last, in seconds.
@@ -128,7 +127,7 @@ impl Default for Policy {
             grant_max: 100_000_000_000,
             region_max_held: 200_000_000_000,
             segment_min: 1_000,
-            segment_max: 10_000_000,
+            segment_max: 1_000_000,
             target_seconds: 60,
             grant_target_seconds: 86_400,
             buffer_seconds: 15,
