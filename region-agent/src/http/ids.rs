@@ -50,7 +50,7 @@ async fn answer(app: &App, request: Request) -> Answer<Response> {
     let wait = wait(&head.headers).map_err(refuse)?;
     let count = count(&asked, service).map_err(refuse)?;
     let _place = service.enter().map_err(refuse)?;
-    service.spend(count).map_err(refuse)?;
+    service.spend(count, asked.tenant.as_ref()).map_err(refuse)?;
     let front = app.front();
     if asked.count.is_none() && asked.shape.is_none() {
         let id = front.one(&view, service, &asked.namespace, wait).await.map_err(refuse)?;

@@ -5,6 +5,7 @@
 //! one at a time, so that one process is given rising ranges. Absent on purpose: waiting, retrying over
 //! time, and any knowledge of callers.
 
+mod caps;
 mod count;
 pub mod unit;
 
