@@ -18,6 +18,7 @@ mod hand;
 mod help;
 mod kills;
 mod origins;
+mod quotas;
 mod redefined;
 mod redis_clients;
 mod registry;
