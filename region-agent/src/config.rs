@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cadastre_core::ids::Name;
 use cadastre_runtime::config::{self, ConfigArgs, ConfigError, HttpArgs, StoreArgs, TelemetryArgs};
-use cadastre_runtime::token::Secret;
+use cadastre_runtime::token::{Secret, SecretUrl};
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,9 @@ pub struct AgentConfig {
     /// The address of the Redis protocol (default: off).
     #[arg(long, env = "CADASTRE_RESP_LISTEN", value_name = "ADDRESS")]
     pub resp_listen: Option<SocketAddr>,
+    /// Redis through which a region's agents share services' rates (default: off, each agent keeps them by itself).
+    #[arg(long, env = "CADASTRE_QUOTA_REDIS", value_name = "URL", hide_env_values = true)]
+    pub quota_redis: Option<SecretUrl>,
     /// The PostgreSQL protocol; not in this version.
     #[arg(long, env = "CADASTRE_PG_LISTEN", value_name = "ADDRESS")]
     pub pg_listen: Option<String>,
@@ -95,6 +98,11 @@ impl AgentConfig {
         if self.pg_listen.is_some() {
             let reason = "this protocol is not part of this version; leave it unset and use HTTP";
             return Err(ConfigError::impossible("pg_listen", reason));
+        }
+        if self.quota_redis.as_ref().is_some_and(|url| !is_redis(url)) {
+            let reason =
+                "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE] (TLS is left to a proxy in this version)";
+            return Err(ConfigError::impossible("quota_redis", reason));
         }
         if self.store.require_sync.unwrap_or(0) > 0 {
             let reason = "proof of synchronous replication is not part of this version; leave it at 0";
@@ -163,6 +171,10 @@ impl AgentConfig {
     }
 }
 
+fn is_redis(url: &SecretUrl) -> bool {
+    url.reveal().starts_with("redis://") && redis::Client::open(url.reveal()).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +194,8 @@ mod tests {
             (["--heartbeat-seconds", "0"], "heartbeat_seconds"),
             (["--max-offline-auth-seconds", "1"], "max_offline_auth_seconds"),
             (["--require-sync", "1"], "require_sync"),
+            (["--quota-redis", "rediss://h:1"], "quota_redis"),
+            (["--quota-redis", "redis://h:port"], "quota_redis"),
         ] {
             let error = given(&flags).unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");
@@ -192,7 +206,9 @@ mod tests {
 
     #[test]
     fn the_printed_settings_hide_the_token() {
-        let text = config::print(&given(&["--resp-listen", "127.0.0.1:7411"]).unwrap()).unwrap();
+        let flags = ["--resp-listen", "127.0.0.1:7411", "--quota-redis", "redis://me:hidden@h:6379/1"];
+        let text = config::print(&given(&flags).unwrap()).unwrap();
+        assert!(text.contains("quota_redis = \"redis://me:***@h:6379/1\"") && !text.contains("hidden"), "{text}");
         assert!(text.contains("resp_listen = \"127.0.0.1:7411\""), "{text}");
         assert!(text.contains("region = \"eu\"") && text.contains("region_token = \"***\""), "{text}");
     }

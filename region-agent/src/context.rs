@@ -19,8 +19,9 @@ use cadastre_runtime::db::DbError;
 use cadastre_runtime::entropy::Entropy;
 use tokio::sync::{Notify, watch};
 
-use crate::auth::{Callers, Meters};
+use crate::auth::Callers;
 use crate::error::{AgentError, problem};
+use crate::limits::Meters;
 use crate::sql::{self, StandingRow};
 
 /// Times that an agent keeps to.
@@ -242,6 +243,12 @@ impl Context {
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What services used of their limits here.
+    #[must_use]
+    pub fn meters(&self) -> &Meters {
+        &self.meters
     }
 
     /// How the tiers above are.

@@ -15,7 +15,8 @@
 //! | [`stamps`] | the instance tier of time-based namespaces: workers and their windows |
 //! | [`regional`] | the region tier: grants, blocks, segments, worker windows |
 //! | [`link`], [`uplink`] | the conversation with the authority, and its HTTP form |
-//! | [`auth`] | callers and their limits, by the roster that the region keeps |
+//! | [`auth`] | callers, by the roster that the region keeps |
+//! | [`limits`], [`quota`] | what services may take, and how the region's agents share it |
 //! | [`front`] | what every protocol's door calls |
 //! | `http` | the HTTP door |
 //! | `resp` | the Redis door |
@@ -34,9 +35,11 @@ pub mod error;
 pub mod front;
 mod http;
 pub mod issuer;
+pub mod limits;
 pub mod link;
 pub mod loops;
 pub mod metrics;
+pub mod quota;
 pub mod regional;
 mod resp;
 pub mod sizing;
@@ -63,6 +66,7 @@ use tokio::task::JoinHandle;
 use agent::{Agent, Setup};
 use config::AgentConfig;
 use context::Times;
+use quota::Exchange;
 use uplink::HttpUplink;
 
 /// How long requests that are under way may take once the process is stopping.
@@ -79,7 +83,7 @@ pub struct RunningAgent {
     shutdown: Shutdown,
     server: JoinHandle<std::io::Result<()>>,
     resp_server: Option<JoinHandle<()>>,
-    loops: [JoinHandle<()>; 5],
+    loops: Vec<JoinHandle<()>>,
     _data: DataDir,
 }
 
@@ -184,13 +188,17 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let resp_server = resp_listener
         .map(|listener| resp::start(listener, Arc::clone(&agent), shutdown.clone(), STOP_WITHIN))
         .transpose()?;
-    let loops = [
+    let mut loops = vec![
         tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::windows(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::housekeeping(Arc::clone(&agent), shutdown.clone())),
         samples,
     ];
+    if let Some(url) = &config.quota_redis {
+        let exchange = Exchange::new(url, Arc::clone(&agent.ctx)).map_err(|e| format!("quota_redis: {e}"))?;
+        loops.push(tokio::spawn(loops::quotas(exchange, shutdown.clone())));
+    }
     let redis = resp.map_or_else(|| "off".to_owned(), |address| address.to_string());
     tracing::info!(%address, redis, region = %agent.ctx.me.region, "the agent serves");
     Ok(RunningAgent { address, resp, agent, shutdown, server, resp_server, loops, _data: data })

@@ -7,9 +7,10 @@ use std::time::Duration;
 use cadastre_runtime::http::Shutdown;
 use cadastre_runtime::telemetry::Metrics;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::agent::Agent;
+use crate::quota::Exchange;
 
 /// Refills at once, of all namespaces together.
 const MAX_REFILLS: usize = 32;
@@ -19,6 +20,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
 /// A hundred thousand samples a second are some megabytes until then.
 const DRAIN_EVERY: Duration = Duration::from_secs(1);
+/// The region's agents tell one another what is asked of them this often.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
+/// For one round of that.
+const SHARE_WITHIN: Duration = Duration::from_secs(2);
 /// Wishes for grants within this time go into one message.
 const GATHER: Duration = Duration::from_millis(5);
 /// That time doubles at most this often: to 1.3 seconds.
@@ -84,6 +89,19 @@ pub async fn samples(metrics: Metrics, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.wait() => return,
             () = sleep(DRAIN_EVERY) => metrics.upkeep(),
+        }
+    }
+}
+
+/// Shares services' rates with the region's other agents.
+pub async fn quotas(mut exchange: Exchange, shutdown: Shutdown) {
+    loop {
+        if timeout(SHARE_WITHIN, exchange.run_once()).await.is_err() {
+            exchange.lost("no answer in time");
+        }
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = sleep(SHARE_EVERY) => {}
         }
     }
 }

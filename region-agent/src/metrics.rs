@@ -101,6 +101,8 @@ pub const METRICS: &[MetricDef] = &[
         Unit::Count,
         "Messages to the authority that were not answered or were refused, by code.",
     ),
+    def("cadastre_quota_redis_up", Gauge, Unit::Count, "1 while services' rates are shared through Redis."),
+    def("cadastre_quota_agents", Gauge, Unit::Count, "Agents that share services' rates, as of the last answer."),
     def("cadastre_redis_connections", Gauge, Unit::Count, "Open connections of the Redis protocol."),
     def(
         "cadastre_redis_connections_refused_total",
@@ -270,6 +272,12 @@ pub fn tiers(region: &Name, epoch: u64, store_up: bool, proven: bool, uplink_up:
     if let Some(ms) = offset_ms {
         metrics::gauge!("cadastre_clock_offset_seconds", "region" => r).set(ms as f64 / 1_000.0);
     }
+}
+
+/// Whether services' rates are shared, and among how many agents.
+pub fn quota_exchange(region: &Name, up: bool, agents: usize) {
+    metrics::gauge!("cadastre_quota_redis_up", "region" => label(region)).set(f64::from(u8::from(up)));
+    metrics::gauge!("cadastre_quota_agents", "region" => label(region)).set(agents as f64);
 }
 
 /// A message was answered.

@@ -387,7 +387,8 @@ fn check_service(roster: &Roster, namespaces: &[Name], limits: &Limits) -> Resul
     if limits.batch == 0 || u64::from(limits.batch) > MAX_LIST {
         return Err(invalid(format!("limits.batch must be 1 to {MAX_LIST}")));
     }
-    if limits.ids_per_second == Some(0) || limits.in_flight == Some(0) {
+    let zero = |limit: Option<u32>| limit == Some(0);
+    if [limits.ids_per_second, limits.in_flight, limits.holders].into_iter().any(zero) || limits.held_ids == Some(0) {
         return Err(invalid("limits: 0 lets nothing through; leave a limit out to have none, or revoke the tokens"));
     }
     Ok(())

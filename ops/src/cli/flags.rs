@@ -172,12 +172,19 @@ pub struct LimitFlags {
     /// IDs in one request [default: 10000]
     #[arg(long, value_name = "N")]
     pub batch: Option<u32>,
+    /// Processes that take segments, in each region; 0 is no limit [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub holders: Option<u32>,
+    /// IDs that those may hold unissued, in each region; 0 is no limit [default: no limit]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub held_ids: Option<u64>,
 }
 
 impl LimitFlags {
     /// Whether any flag was given.
     pub fn any(&self) -> bool {
-        self.ids_per_second.is_some() || self.in_flight.is_some() || self.batch.is_some()
+        let Self { ids_per_second, in_flight, batch, holders, held_ids } = self;
+        [ids_per_second, in_flight, batch, holders].into_iter().any(Option::is_some) || held_ids.is_some()
     }
 
     /// `limits` with what was given.
@@ -187,6 +194,8 @@ impl LimitFlags {
             ids_per_second: or(self.ids_per_second, limits.ids_per_second),
             in_flight: or(self.in_flight, limits.in_flight),
             batch: self.batch.unwrap_or(limits.batch),
+            holders: or(self.holders, limits.holders),
+            held_ids: self.held_ids.or(limits.held_ids).filter(|limit| *limit > 0),
         }
     }
 }

@@ -77,11 +77,14 @@ fn flags_that_were_not_given_change_nothing() {
     };
     assert!(sequence.sequence().unwrap().is_none());
     assert!(policy.patch().is_none());
-    let limits = Limits { ids_per_second: Some(9), in_flight: Some(3), batch: 5 };
+    let limits = Limits { ids_per_second: Some(9), in_flight: Some(3), batch: 5, holders: Some(2), held_ids: Some(7) };
     assert!(!LimitFlags::default().any());
     assert_eq!(LimitFlags::default().over(limits), limits);
     let none = LimitFlags { ids_per_second: Some(0), ..LimitFlags::default() };
     assert_eq!(none.over(limits), Limits { ids_per_second: None, ..limits });
+    let none = LimitFlags { holders: Some(0), held_ids: Some(0), ..LimitFlags::default() };
+    assert!(none.any());
+    assert_eq!(none.over(limits), Limits { holders: None, held_ids: None, ..limits });
     let impossible = SequenceFlags { increment: Some(0), ..SequenceFlags::default() };
     assert_eq!(impossible.sequence().unwrap_err().code(), 2);
 }

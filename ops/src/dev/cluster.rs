@@ -137,7 +137,7 @@ impl Cluster {
             progress.say(&format!("waiting for {} to issue", region.name));
             let api = Api::new(&region.url, Some(Secret::new(self.file.service_token.clone())))?;
             for namespace in NAMESPACES {
-                let request = IdsRequest { namespace: setup::name(namespace)?, count: None, shape: None };
+                let request = IdsRequest { namespace: setup::name(namespace)?, count: None, shape: None, tenant: None };
                 while let Err(error) = api.post("/v1/ids", &request).await {
                     if is_lasting(error.refusal()) || watch.seconds() > PATIENCE_SECONDS {
                         troubles.push(format!("{} issues no {namespace}: {error}", region.name));

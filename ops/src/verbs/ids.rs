@@ -11,7 +11,8 @@ use crate::show;
 
 pub async fn run(common: &Common, args: IdsArgs) -> Result<Outcome, CliError> {
     let agent = connect::agent_for_ids(common, args.agent.agent.as_deref(), args.agent.region.as_ref()).await?;
-    let request = IdsRequest { namespace: args.namespace, count: args.count, shape: args.shape.map(Into::into) };
+    let (count, shape) = (args.count, args.shape.map(Into::into));
+    let request = IdsRequest { namespace: args.namespace, count, shape, tenant: None };
     let answer = agent.api.post("/v1/ids", &request).await?;
     print(common, answer, |answer| {
         let answer: IdsAnswer = typed(answer)?;

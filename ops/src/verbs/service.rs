@@ -93,5 +93,7 @@ fn limits(limits: &Limits) -> String {
     let mut words = vec![format!("{} a request", digits(u64::from(limits.batch)))];
     words.extend(limits.ids_per_second.map(|n| format!("{} a second", digits(u64::from(n)))));
     words.extend(limits.in_flight.map(|n| format!("{n} requests at once")));
+    words.extend(limits.holders.map(|n| format!("{n} processes of its own")));
+    words.extend(limits.held_ids.map(|n| format!("{} held by them", digits(n))));
     words.join(", ")
 }

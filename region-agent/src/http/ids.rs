@@ -61,7 +61,7 @@ async fn answer(app: &App, request: Request) -> Answer<Response> {
     let wait = wait(&head.headers).map_err(refuse)?;
     let count = count(&asked, service).map_err(refuse)?;
     let _place = service.enter().map_err(refuse)?;
-    service.spend(count).map_err(refuse)?;
+    service.spend(count, asked.tenant.as_ref()).map_err(refuse)?;
     let front = app.front();
     if view.roster.namespace(&asked.namespace).is_some_and(|n| n.kind == NamespaceKind::UuidV7) {
         front.admitted(&view, service, &asked.namespace).map_err(refuse)?;

@@ -49,6 +49,7 @@ pub async fn segment(State(app): State<App>, request: Request) -> Answer<(Status
         most: sizing::largest_segment(settings, space),
         // An end of a range: beyond the largest one nothing lies.
         above: asked.above.unwrap_or(0).min(MAX_ORDINAL),
+        limits: service.limits(),
     };
     let carved = pool.carve(&order, Some(thick)).await.map_err(refuse)?;
     let Carved { segment, replayed, chain, .. } = carved;
@@ -86,7 +87,7 @@ pub async fn give_back(State(app): State<App>, Path(id): Path<String>, request: 
     let unknown = || HttpProblem::new(Code::NotFound, "there is no such segment in this region");
     let id: SegmentId = id.parse().map_err(|_| unknown())?;
     let _place = service.enter().map_err(refuse)?;
-    service.spend(1).map_err(refuse)?;
+    service.spend(1, None).map_err(refuse)?;
     let (row, now, who) = (RowId(ctx.entropy.uuid_v4()), ctx.now().wall_ms, service.name.clone());
     let work = ctx.continuity.db().write("segment_return", move |tx| {
         let (who, given) = (who.clone(), given.clone());

@@ -2,27 +2,31 @@
 
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
+use cadastre_core::ids::Name;
+use cadastre_core::roster::Limits;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::workers::{WorkerAnswer, WorkerEnd, WorkerRenewal, WorkerRequest};
 use cadastre_runtime::http::{HttpProblem, Json, Path, bearer};
 
+use serde::de::DeserializeOwned;
+
 use super::{Answer, App, refuse};
-use crate::regional::windows::{Deed, Post, Posted};
+use crate::regional::windows::{Deed, Embedded, Post, Posted};
 
 #[utoipa::path(post, path = "/v1/workers", request_body = WorkerRequest, responses((status = 201, body = WorkerAnswer)))]
 /// A worker id and the time that may be stamped with it. A lost answer: send the same request again. Stamp units of
 /// `[lo, hi)` only, each place once; after a fork, take another one.
 pub async fn take(State(app): State<App>, request: Request) -> Answer<(StatusCode, axum::Json<WorkerAnswer>)> {
-    let (service, asked) = read::<WorkerRequest>(&app, request, |asked| &asked.namespace).await?;
+    let (caller, asked) = read::<WorkerRequest>(&app, request, |asked| &asked.namespace).await?;
+    let deed = Deed::Take { allocation_id: asked.allocation_id, above: asked.above.unwrap_or(0) };
     let post = Post {
         namespace: asked.namespace,
-        service: Some(service),
+        service: Some(caller.service),
         instance: asked.instance,
         incarnation: asked.incarnation,
         clock_ms: asked.clock,
-        chain: Some((asked.chain, app.agent().pool.fresh_chain())),
+        thick: Some(embedded(&app, asked.chain, caller.limits)),
     };
-    let deed = Deed::Take { allocation_id: asked.allocation_id, above: asked.above.unwrap_or(0) };
     let posted = app.agent().pool.post(&post, deed).await.map_err(refuse)?;
     Ok((StatusCode::CREATED, axum::Json(answer(&app, posted))))
 }
@@ -35,8 +39,15 @@ pub async fn renew(
     Path(worker): Path<u32>,
     request: Request,
 ) -> Answer<axum::Json<WorkerAnswer>> {
-    let (service, asked) = read::<WorkerRenewal>(&app, request, |asked| &asked.namespace).await?;
-    let post = post(&app, service, asked.namespace, asked.instance, asked.incarnation, asked.clock, asked.chain)?;
+    let (caller, asked) = read::<WorkerRenewal>(&app, request, |asked| &asked.namespace).await?;
+    let post = Post {
+        namespace: asked.namespace,
+        service: Some(caller.service),
+        instance: named(asked.instance)?,
+        incarnation: asked.incarnation,
+        clock_ms: asked.clock,
+        thick: Some(embedded(&app, asked.chain, caller.limits)),
+    };
     let posted = app.agent().pool.post(&post, Deed::Renew { worker }).await.map_err(refuse)?;
     Ok(axum::Json(answer(&app, posted)))
 }
@@ -50,22 +61,32 @@ pub async fn end(
     Path(worker): Path<u32>,
     request: Request,
 ) -> Answer<axum::Json<WorkerAnswer>> {
-    let (service, asked) = read::<WorkerEnd>(&app, request, |asked| &asked.namespace).await?;
-    let post = post(&app, service, asked.namespace, asked.instance, asked.incarnation, None, asked.chain)?;
+    let (caller, asked) = read::<WorkerEnd>(&app, request, |asked| &asked.namespace).await?;
     let deed = Deed::End { worker, stamped_to: asked.stamped_to };
+    let post = Post {
+        namespace: asked.namespace,
+        service: Some(caller.service),
+        instance: named(asked.instance)?,
+        incarnation: asked.incarnation,
+        clock_ms: None,
+        thick: Some(embedded(&app, asked.chain, caller.limits)),
+    };
     let posted = app.agent().pool.post(&post, deed).await.map_err(refuse)?;
     Ok(axum::Json(answer(&app, posted)))
 }
 
+/// Whose request it is.
+struct Caller {
+    service: Name,
+    limits: Limits,
+}
+
 /// The body, once its caller is known to be a service that is admitted to its namespace, within its limits.
-async fn read<T>(
+async fn read<T: DeserializeOwned>(
     app: &App,
     request: Request,
-    namespace: impl Fn(&T) -> &cadastre_core::ids::Name,
-) -> Answer<(cadastre_core::ids::Name, T)>
-where
-    T: serde::de::DeserializeOwned,
-{
+    namespace: impl Fn(&T) -> &Name,
+) -> Answer<(Caller, T)> {
     let ctx = &app.agent().ctx;
     let token = bearer(request.headers()).map(ToOwned::to_owned);
     ctx.view().callers.service(token.as_deref()).map_err(refuse)?;
@@ -75,26 +96,20 @@ where
     let service = view.callers.service(token.as_deref()).map_err(refuse)?;
     app.front().admitted(&view, service, namespace(&asked)).map_err(refuse)?;
     let _place = service.enter().map_err(refuse)?;
-    service.spend(1).map_err(refuse)?;
-    Ok((service.name.clone(), asked))
+    service.spend(1, None).map_err(refuse)?;
+    Ok((Caller { service: service.name.clone(), limits: service.limits() }, asked))
 }
 
-fn post(
-    app: &App,
-    service: cadastre_core::ids::Name,
-    namespace: cadastre_core::ids::Name,
-    instance: Option<cadastre_core::ids::Name>,
-    incarnation: cadastre_core::ids::Incarnation,
-    clock_ms: Option<u64>,
-    chain: Option<String>,
-) -> Answer<Post> {
-    let unnamed = || HttpProblem::new(Code::Internal, "a name that is none");
-    let instance = match instance {
-        Some(instance) => instance,
-        None => cadastre_core::ids::Name::new("unnamed").map_err(|_| unnamed())?,
-    };
-    let chain = Some((chain, app.agent().pool.fresh_chain()));
-    Ok(Post { namespace, service: Some(service), instance, incarnation, clock_ms, chain })
+fn embedded(app: &App, chain: Option<String>, limits: Limits) -> Embedded {
+    Embedded { chain, next_chain: app.agent().pool.fresh_chain(), limits }
+}
+
+/// A renewal need not say the name that people know the process by.
+fn named(instance: Option<Name>) -> Answer<Name> {
+    match instance {
+        Some(instance) => Ok(instance),
+        None => Name::new("unnamed").map_err(|error| HttpProblem::new(Code::Internal, error.to_string())),
+    }
 }
 
 fn answer(app: &App, posted: Posted) -> WorkerAnswer {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use cadastre_core::ids::Name;
+use cadastre_core::quota::HOLDER_COUNTS_MS;
 
 use super::Regional;
 use crate::error::AgentError;
@@ -107,6 +108,7 @@ impl Regional {
                     sql::count(tx, namespace, 0, *n).await?;
                 }
                 sql::forget_holders(tx, now.saturating_sub(HOLDER_MS)).await?;
+                sql::forget_held(tx, now.saturating_sub(2 * HOLDER_COUNTS_MS)).await?;
                 Ok::<_, AgentError>(burned)
             })
         });

@@ -5,6 +5,7 @@
 //! one at a time, so that one process is given rising ranges. Absent on purpose: waiting, retrying over
 //! time, and any knowledge of callers.
 
+mod caps;
 mod count;
 pub mod unit;
 pub mod windows;
@@ -122,18 +123,17 @@ impl Regional {
         Ok(())
     }
 
-    /// As [`Self::recount`], and how large the newest grants are: looks at every grant, so once at a start.
+    /// As [`Self::recount`], and how large the newest grants are; once at a start.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn count(&self) -> Result<(), AgentError> {
         self.recount().await?;
-        let read =
-            self.ctx.continuity.db().read("region_last_grants", |tx| {
-                Box::pin(async move { Ok::<_, AgentError>(sql::last_grants(tx).await?) })
-            });
-        for (name, size) in self.ctx.note_read(read.await)? {
-            self.pools().entry(name).or_default().last_grant = size;
+        let read = self.ctx.continuity.db().read("region_last_grants", |tx| {
+            Box::pin(async move { Ok::<_, AgentError>(sql::highest_grants(tx).await?) })
+        });
+        for (name, newest) in self.ctx.note_read(read.await)? {
+            self.pools().entry(name).or_default().last_grant = newest.len();
         }
         Ok(())
     }

@@ -8,12 +8,15 @@ use cadastre_core::continuity::ScopeState;
 use cadastre_core::ids::{AllocationId, BlockId, Epoch, GrantId, Incarnation, Name, RowId, SegmentId};
 use cadastre_core::mark::{Generation, Mark, Scope};
 use cadastre_core::pool::{self, Carve, Holding};
+use cadastre_core::quota::HOLDER_COUNTS_MS;
+use cadastre_core::roster::Limits;
 use cadastre_core::sequence::Definition;
 use cadastre_ledger::sql as ledger;
 use cadastre_protocol::error::Code;
 use cadastre_runtime::db::{DbError, Tx};
 use cadastre_runtime::entropy::Entropy;
 
+use super::caps;
 use crate::error::{AgentError, problem};
 use crate::sql::{self, BlockRow, HoldState, HolderRow, SegmentRow};
 
@@ -34,6 +37,13 @@ pub struct Order {
     pub want: u64,
 }
 
+impl Order {
+    /// Whose processes its holder belongs to.
+    pub(super) fn holder(&self) -> &Name {
+        self.service.as_ref().unwrap_or(&self.instance)
+    }
+}
+
 /// A thick client's part of an order; an agent's own orders have none.
 #[derive(Clone, Debug)]
 pub struct Thick {
@@ -48,6 +58,8 @@ pub struct Thick {
     pub most: u64,
     /// No ordinal below: the client was given those before, here or by another region. Not a part of the order either.
     pub above: u64,
+    /// The limits of its service.
+    pub limits: Limits,
 }
 
 /// What a carve is decided by, besides the rows.
@@ -99,20 +111,24 @@ pub async fn run(
     if sql::roster_version(tx).await? != terms.roster_version {
         return Err(AgentError::EpochMoved);
     }
-    let mut chain = String::new();
+    let mut joined = Joined::default();
     if let Some(thick) = thick {
         match holder(tx, order, thick, terms).await? {
-            Some(next) => chain = next,
+            Some(known) => joined = known,
             None => return Ok(None),
         }
     }
+    let chain = joined.chain.clone();
     if let Some(segment) = known(tx, order, thick, terms).await? {
         let left = sql::left_of(tx, &order.namespace, terms.epoch).await?;
         return Ok(Some(Outcome { segment, mark: was, replayed: true, left, chain }));
     }
     let row = RowId(terms.entropy.uuid_v4());
-    let (most, above) = thick.map_or((u64::MAX, 0), |t| (t.most, t.above));
-    let (carve, grant_id, block_id) = take(tx, order, order.want.min(most), above, terms).await?;
+    let (mut want, above) = thick.map_or((order.want, 0), |t| (order.want.min(t.most), t.above));
+    if let Some(thick) = thick {
+        want = caps::allowed(tx, order, &thick.limits, joined.counts, want, terms.now_ms).await?;
+    }
+    let (carve, grant_id, block_id) = take(tx, order, want, above, terms).await?;
     let segment = SegmentRow {
         segment_id: SegmentId(terms.entropy.uuid_v4()),
         namespace: order.namespace.clone(),
@@ -130,7 +146,10 @@ pub async fn run(
     };
     sql::insert_segment(tx, &segment).await?;
     sql::count(tx, &order.namespace, carve.range.len(), 0).await?;
-    if thick.is_none() {
+    if thick.is_some() {
+        let whose = (&order.namespace, order.holder());
+        sql::put_held(tx, order.incarnation, whose, carve.range.len(), terms.now_ms).await?;
+    } else {
         sql::add_in_hand(tx, order.incarnation, &order.namespace, carve.range.len(), terms.now_ms).await?;
     }
     let mark = raise(tx, &was, row, "carve", terms.now_ms).await?;
@@ -200,6 +219,15 @@ async fn known(
     Ok(Some(known))
 }
 
+/// A client that may go on.
+#[derive(Default)]
+pub(super) struct Joined {
+    /// What it presents next.
+    pub(super) chain: String,
+    /// Whether it counted among its service's processes before this request.
+    pub(super) counts: bool,
+}
+
 /// Moves the client's chain on, and returns what it presents next. `None` where it presented a token that it was not
 /// given: two copies of one process are alive, and both end.
 pub(super) async fn holder(
@@ -207,8 +235,8 @@ pub(super) async fn holder(
     order: &Order,
     thick: &Thick,
     terms: &Terms,
-) -> Result<Option<String>, AgentError> {
-    let service = order.service.clone().unwrap_or_else(|| order.instance.clone());
+) -> Result<Option<Joined>, AgentError> {
+    let service = order.holder().clone();
     let known = sql::holder(tx, order.incarnation).await?;
     if known.as_ref().is_some_and(|h| h.service != service) {
         let text = "this incarnation is another service's; draw a random UUID per process start";
@@ -217,12 +245,13 @@ pub(super) async fn holder(
     if known.as_ref().is_some_and(|h| h.ended) {
         return Ok(None);
     }
+    let counts = known.as_ref().is_some_and(|h| terms.now_ms.saturating_sub(h.seen_at_ms) <= HOLDER_COUNTS_MS);
     // The network made two of one request, or its answer was lost: the token of the first answer is the next one.
     // A fresh one would make that one wrong, which may be what the client got.
     if let Some(before) = known.as_ref().filter(|h| thick.chain.as_ref() == Some(&h.previous_chain))
         && was_answered(tx, order).await?
     {
-        return Ok(Some(before.chain.clone()));
+        return Ok(Some(Joined { chain: before.chain.clone(), counts }));
     }
     let kept = known.as_ref().map(|h| (h.chain.as_str(), h.previous_chain.as_str()));
     let right = match (&thick.chain, kept) {
@@ -246,7 +275,7 @@ pub(super) async fn holder(
             (RowId(terms.entropy.uuid_v4()), format!("incarnation {} of {}", order.incarnation, order.instance));
         ledger::audit(tx, id, terms.now_ms, now.service.as_str(), "wrong_chain", &detail).await?;
     }
-    Ok(right.then(|| thick.next_chain.clone()))
+    Ok(right.then(|| Joined { chain: thick.next_chain.clone(), counts }))
 }
 
 /// Whether this very request of this process was done before.

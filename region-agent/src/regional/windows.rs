@@ -7,12 +7,13 @@ use cadastre_core::ids::{AllocationId, Incarnation, Name, RowId};
 use cadastre_core::layout::Layout;
 use cadastre_core::mark::{Mark, Scope};
 use cadastre_core::namespace::NamespaceEntry;
+use cadastre_core::roster::Limits;
 use cadastre_core::window::{self, WindowRefusal, WorkerAsk, WorkerRefusal};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::db::{DbError, Tx};
 
 use super::unit::{self, Order, Terms, Thick};
-use super::{Regional, TRIES};
+use super::{Regional, TRIES, caps};
 use crate::context::{Context, View};
 use crate::error::{AgentError, problem};
 use crate::sql::{self, WindowRow};
@@ -33,8 +34,19 @@ pub struct Post {
     pub incarnation: Incarnation,
     /// The asker's clock, milliseconds since the Unix epoch, where it said it.
     pub clock_ms: Option<u64>,
-    /// What a thick client presents, and is to present next; none where the agent stamps itself.
-    pub chain: Option<(Option<String>, String)>,
+    /// A thick client's part; none where the agent stamps itself.
+    pub thick: Option<Embedded>,
+}
+
+/// What goes with the request of a process that stamps by itself.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    /// The token that it presented.
+    pub chain: Option<String>,
+    /// The token that its next request is to present.
+    pub next_chain: String,
+    /// The limits of its service.
+    pub limits: Limits,
 }
 
 /// What is done with a worker.
@@ -182,12 +194,14 @@ impl Work {
             return Err(AgentError::EpochMoved);
         }
         let mut chain = String::new();
-        if let Some((given, next)) = &self.post.chain {
-            let thick = Thick { chain: given.clone(), next_chain: next.clone(), retention_ms: 0, most: 0, above: 0 };
-            match unit::holder(tx, &self.order(deed), &thick, &self.terms).await? {
-                Some(next) => chain = next,
-                None => return Ok(None),
+        if let Some(Embedded { chain: given, next_chain, limits }) = self.post.thick.clone() {
+            let order = self.order(deed);
+            let thick = Thick { chain: given, next_chain, retention_ms: 0, most: 0, above: 0, limits };
+            let Some(joined) = unit::holder(tx, &order, &thick, &self.terms).await? else { return Ok(None) };
+            if matches!(deed, Deed::Take { .. }) {
+                caps::allowed(tx, &order, &limits, joined.counts, 1, self.terms.now_ms).await?;
             }
+            chain = joined.chain;
         }
         let row = RowId(self.terms.entropy.uuid_v4());
         let (window, written) = match deed {
@@ -378,6 +392,6 @@ pub fn own_post(ctx: &Context, namespace: &Name) -> Post {
         instance: ctx.me.instance.clone(),
         incarnation: ctx.me.incarnation,
         clock_ms: None,
-        chain: None,
+        thick: None,
     }
 }

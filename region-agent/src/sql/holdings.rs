@@ -446,27 +446,31 @@ pub async fn burn_below(tx: &mut Tx, epoch: Epoch) -> Result<BTreeMap<Name, u64>
     Ok(burned)
 }
 
+/// Per namespace, the highest grant that this store ever held. Grants never overlap, so the one that begins last ends
+/// last. Goes from one namespace to the next in the index of places, and looks at one grant in each.
+///
+/// # Errors
+/// Those of the store.
+pub async fn highest_grants(tx: &mut Tx) -> Result<BTreeMap<Name, Range>, DbError> {
+    let rows = tx
+        .query(
+            "WITH RECURSIVE names (namespace) AS (
+                 SELECT MIN(namespace) FROM grants
+                 UNION ALL
+                 SELECT (SELECT MIN(g.namespace) FROM grants g WHERE g.namespace > names.namespace) FROM names
+                 WHERE names.namespace IS NOT NULL)
+             SELECT g.namespace, g.lo, g.hi FROM names JOIN grants g ON g.namespace = names.namespace
+             AND g.lo = (SELECT MAX(h.lo) FROM grants h WHERE h.namespace = names.namespace)",
+            &[],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((parse(row, 0)?, range(row, 1)?))).collect()
+}
+
 /// Per namespace, the end of the highest grant that this store ever held.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn bounds(tx: &mut Tx) -> Result<BTreeMap<Name, u64>, DbError> {
-    let rows = tx.query("SELECT namespace, MAX(hi) FROM grants GROUP BY namespace", &[]).await?;
-    rows.iter().map(|row| Ok((parse(row, 0)?, row.uint(1)?))).collect()
-}
-
-/// The length of the newest grant of a namespace.
-///
-/// # Errors
-/// Those of the store.
-pub async fn last_grants(tx: &mut Tx) -> Result<BTreeMap<Name, u64>, DbError> {
-    let rows = tx
-        .query(
-            "SELECT g.namespace, g.hi - g.lo FROM grants g
-             JOIN (SELECT namespace, MAX(lo) AS top FROM grants GROUP BY namespace) m
-             ON m.namespace = g.namespace AND m.top = g.lo",
-            &[],
-        )
-        .await?;
-    rows.iter().map(|row| Ok((parse(row, 0)?, row.uint(1)?))).collect()
+    Ok(highest_grants(tx).await?.into_iter().map(|(name, range)| (name, range.hi())).collect())
 }

@@ -7,6 +7,7 @@
 //! The partial indexes make "what is left" cost as much as there are holdings with something left, not
 //! as many as there ever were.
 
+mod held;
 mod holdings;
 mod link;
 mod segments;
@@ -15,14 +16,19 @@ mod windows;
 use cadastre_ledger::sql::SHARED_TABLES;
 use cadastre_runtime::db::{DbError, Migration, Row};
 
+pub use held::*;
 pub use holdings::*;
 pub use link::*;
 pub use segments::*;
 pub use windows::*;
 
 /// The schema, in order.
-pub const MIGRATIONS: &[Migration] =
-    &[(1, "shared", SHARED_TABLES), (2, "region", REGION_TABLES), (3, "time", windows::TIME_TABLES)];
+pub const MIGRATIONS: &[Migration] = &[
+    (1, "shared", SHARED_TABLES),
+    (2, "region", REGION_TABLES),
+    (3, "held", HELD_TABLES),
+    (4, "time", windows::TIME_TABLES),
+];
 
 const REGION_TABLES: &[&str] = &[
     "CREATE TABLE standing (
@@ -59,6 +65,15 @@ const REGION_TABLES: &[&str] = &[
         incarnation TEXT NOT NULL, namespace TEXT NOT NULL, ordinals BIGINT NOT NULL, at_ms BIGINT NOT NULL,
         PRIMARY KEY (incarnation, namespace))",
     "CREATE TABLE issued (namespace TEXT PRIMARY KEY, carved BIGINT NOT NULL, burned BIGINT NOT NULL)",
+];
+
+/// What services' own processes hold, for their limits.
+const HELD_TABLES: &[&str] = &[
+    "CREATE TABLE held (
+        incarnation TEXT NOT NULL, namespace TEXT NOT NULL, service TEXT NOT NULL, newest BIGINT NOT NULL,
+        earlier BIGINT NOT NULL, at_ms BIGINT NOT NULL, PRIMARY KEY (incarnation, namespace))",
+    "CREATE INDEX held_service ON held (service, at_ms)",
+    "CREATE INDEX holders_service ON holders (service, seen_at_ms)",
 ];
 
 /// Still to be carved, or given up with its epoch.

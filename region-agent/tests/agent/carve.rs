@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cadastre_core::ids::{AllocationId, Incarnation, Name};
 use cadastre_core::range::Range;
+use cadastre_core::roster::Limits;
 use cadastre_protocol::error::Code;
 use cadastre_runtime::entropy::{Entropy, SystemEntropy};
 use region_agent::agent::Agent;
@@ -41,6 +42,7 @@ async fn carve(agent: &Agent, order: &Order, chain: Option<&str>) -> Result<Carv
 
 async fn carve_above(agent: &Agent, order: &Order, chain: Option<&str>, above: u64) -> Result<Carved, Code> {
     let thick = Thick {
+        limits: Limits::default(),
         chain: chain.map(str::to_owned),
         next_chain: agent.pool.fresh_chain(),
         retention_ms: agent.ctx.times.retention_ms,

@@ -17,6 +17,7 @@
 //! | [`mark`], [`continuity`] | marks, generations, the gate, and the verdict on a store that went back |
 //! | [`principal`] | who is calling, by the roster's token hashes |
 //! | [`plan`] | headroom arithmetic |
+//! | [`quota`] | how a limit is shared by tenants, agents and processes |
 //! | [`invariant`] | A1 .. C1 as named predicates |
 
 pub mod chunks;
@@ -30,6 +31,7 @@ pub mod namespace;
 pub mod plan;
 pub mod pool;
 pub mod principal;
+pub mod quota;
 pub mod range;
 pub mod refill;
 pub mod registry;

@@ -132,7 +132,7 @@ pub struct ServiceEntry {
     pub tokens: Vec<TokenEntry>,
 }
 
-/// Per-service limits, enforced by each agent.
+/// Per-service limits, kept by each agent; the last two by the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -142,6 +142,12 @@ pub struct Limits {
     pub in_flight: Option<u32>,
     /// IDs in one request as a list; at most 10,000.
     pub batch: u32,
+    /// Processes that take segments, in one region; `None` is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holders: Option<u32>,
+    /// IDs that those may hold unissued, in one region; `None` is no limit.
+    #[serde(with = "decimal::optional", skip_serializing_if = "Option::is_none")]
+    pub held_ids: Option<u64>,
 }
 
 /// The largest `count` of one request that is answered as a list.
@@ -151,7 +157,7 @@ pub const MAX_RANGES: u64 = 10_000_000;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { ids_per_second: None, in_flight: None, batch: MAX_LIST as u32 }
+        Self { ids_per_second: None, in_flight: None, batch: MAX_LIST as u32, holders: None, held_ids: None }
     }
 }
 

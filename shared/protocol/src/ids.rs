@@ -2,6 +2,7 @@
 
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Incarnation, Name, SegmentId};
 use cadastre_core::layout::Layout;
+use cadastre_core::quota::Tenant;
 use cadastre_core::{decimal, registry::RegionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,6 +22,11 @@ pub struct IdsRequest {
     /// `ranges` answers with ranges instead of a list.
     #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
+    /// For whom the service asks: a name of at most 64 characters. Where the service has a limit of ids a second, its
+    /// tenants share it. Nothing else depends on it, and it is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub tenant: Option<Tenant>,
 }
 
 /// How many ids are written.

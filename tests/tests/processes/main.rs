@@ -20,6 +20,7 @@ mod help;
 mod kills;
 mod layouts;
 mod origins;
+mod quotas;
 mod redefined;
 mod redis_clients;
 mod registry;

@@ -101,7 +101,7 @@ impl Caller {
     }
 
     async fn ask(&self, namespace: &Name, count: Option<u64>) -> Result<Vec<i64>, CliError> {
-        let request = IdsRequest { namespace: namespace.clone(), count, shape: None };
+        let request = IdsRequest { namespace: namespace.clone(), count, shape: None, tenant: None };
         let answer: IdsAnswer = typed(self.api.post("/v1/ids", &request).await?)?;
         let texts = answer.id.into_iter().chain(answer.ids.into_iter().flatten());
         let number = |text: String| text.parse().map_err(|_| super::fault(&format!("{text:?} is no ID")));

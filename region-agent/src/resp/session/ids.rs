@@ -116,7 +116,7 @@ impl Session {
         let place = self.place(&batch.view, service, name).map_err(|error| (0, error))?;
         // What is counted against a rate is counted one by one: each is spent for an answer of its own.
         let run = if service.has_rate() { 1 } else { run };
-        service.spend(run).map_err(|error| (0, error))?;
+        service.spend(run, None).map_err(|error| (0, error))?;
         let (mut got, mut noted) = (0, 0);
         let result = loop {
             while let Some(range) = place.entry.run(run - got) {
@@ -184,7 +184,7 @@ impl Session {
                 format!("{count} ids are above the {} that service {} may have at once", service.batch(), service.name);
             return Err(problem(Code::PayloadTooLarge, text));
         }
-        service.spend(count)?;
+        service.spend(count, None)?;
         let watch = Stopwatch::start();
         let result = self.door.front.run(&batch.view, service, &namespace, count, batch.patience).await;
         if result.is_err() {
