@@ -117,9 +117,11 @@ impl Authority {
             let region = region.clone();
             Box::pin(async move {
                 let Some(kept) = sql::kept(tx).await?.remove(&region) else { return Ok(()) };
+                sql::forget_remembered(tx, &region).await?;
                 Ok::<_, LedgerError>(sql::keep(tx, &region, &sql::Kept { mark, ..kept }).await?)
             })
         });
+        self.unnote(&message.sender.region);
         work.await.map_err(Into::into)
     }
 
@@ -184,8 +186,10 @@ impl Authority {
         message: &Message,
         with_marks: bool,
     ) -> Result<Heard, ServiceError> {
+        let fresh = if with_marks { self.unnoted(caller, message) } else { Vec::new() };
         let hearing = Hearing {
             region: caller.clone(),
+            fresh: fresh.clone(),
             epoch: region.epoch,
             message: message.clone(),
             with_marks,
@@ -195,13 +199,18 @@ impl Authority {
             now_ms: self.now_ms(),
             audit: self.continuity.row_id(),
         };
-        self.continuity
+        let heard = self
+            .continuity
             .db()
             .write("hear", move |tx| {
                 let hearing = hearing.clone();
                 Box::pin(async move { Ok::<_, ServiceError>(hearing.run(tx).await?) })
             })
-            .await
+            .await?;
+        if matches!(heard, Heard::Well(_)) {
+            self.note(caller, message.sender.store_id, fresh);
+        }
+        Ok(heard)
     }
 
     async fn answer_wants(
@@ -275,7 +284,8 @@ impl Authority {
         let scopes: Vec<Scope> = std::iter::once(Scope::Roster)
             .chain(message.wants.iter().map(|w| Scope::Namespace(w.namespace.clone())))
             .collect();
-        let (marks, roster) = if open { self.passed(scopes, theirs).await? } else { (vec![], vec![]) };
+        let spoken = message.words.marks.clone();
+        let (marks, roster) = if open { self.passed(caller, scopes, spoken, theirs).await? } else { (vec![], vec![]) };
         let known = self.known();
         let region = known.roster.region(caller);
         let region = region.ok_or_else(|| problem(Code::Forbidden, "this region is not in the roster"))?;
@@ -296,35 +306,6 @@ impl Authority {
             grants,
             clock_ms: self.now_ms(),
         })
-    }
-
-    /// Marks of `scopes` that have passed the gate, and the roster entries that they cover.
-    async fn passed(
-        &self,
-        mut scopes: Vec<Scope>,
-        theirs: (cadastre_core::mark::Generation, u64),
-    ) -> Result<(Vec<ScopeMark>, Vec<cadastre_core::roster::Entry>), ServiceError> {
-        scopes.sort();
-        scopes.dedup();
-        let (marks, roster) = self
-            .continuity
-            .db()
-            .read("answer", move |tx| {
-                let scopes = scopes.clone();
-                Box::pin(async move {
-                    let mut marks = Vec::new();
-                    for scope in scopes {
-                        if let Some(row) = shared::scope(tx, &scope).await? {
-                            marks.push(ScopeMark { scope, mark: row.view.mark });
-                        }
-                    }
-                    Ok::<_, LedgerError>((marks, shared::roster_since(tx, theirs).await?))
-                })
-            })
-            .await?;
-        let answers: Vec<(Scope, Mark)> = marks.iter().map(|m| (m.scope.clone(), m.mark)).collect();
-        self.continuity.pass(&answers).await?;
-        Ok((marks, roster))
     }
 }
 
@@ -347,6 +328,8 @@ struct Hearing {
     epoch: Epoch,
     message: Message,
     with_marks: bool,
+    /// Marks that are news of this region.
+    fresh: Vec<ScopeMark>,
     digest: String,
     /// Fresh, for the sender's next request.
     chain: String,
@@ -404,6 +387,9 @@ impl Hearing {
                 tracing::debug!(region = %self.region, allocation_id = %c.allocation_id, "confirmed");
             }
             confirmed.push(c.allocation_id);
+        }
+        for mark in &self.fresh {
+            sql::remember(tx, &self.region, sender.store_id, mark).await?;
         }
         for usage in &self.message.usage {
             sql::put_usage(tx, &self.region, self.epoch, usage, self.now_ms).await?;

@@ -9,6 +9,7 @@ pub mod error;
 pub mod grants;
 pub mod headroom;
 pub mod link;
+pub mod memory;
 pub mod origin;
 pub mod quarantine;
 pub mod regions;
@@ -65,6 +66,7 @@ pub struct Authority {
     spawn: Spawn,
     known: RwLock<Arc<Known>>,
     lanes: Mutex<BTreeMap<Name, grants::Lane>>,
+    noted: Mutex<memory::Noted>,
 }
 
 impl Authority {
@@ -115,6 +117,7 @@ impl Authority {
             spawn,
             known: RwLock::new(Arc::new(Known::default())),
             lanes: Mutex::new(BTreeMap::new()),
+            noted: Mutex::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap

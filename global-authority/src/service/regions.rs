@@ -1,6 +1,6 @@
 //! Regions: registering, joining, and the operator's hand on their life cycle.
 
-use cadastre_core::continuity::ScopeState;
+use cadastre_core::continuity::{ScopeState, WitnessMode};
 use cadastre_core::ids::{Epoch, Name, StoreId};
 use cadastre_core::registry::{RegionEvent, RegionState};
 use cadastre_core::roster::{Body, RegionEntry, Roster};
@@ -107,10 +107,14 @@ impl Authority {
             (RegionEvent::WentBack, How::WentBack) => ScopeState::Back,
             _ => ScopeState::Open,
         };
+        let alone = self.continuity.mode() != WitnessMode::Required;
         self.change_in(state, &said, event_word(event), move |roster| {
             let mut entry = live_region(roster, &name)?;
             (entry.state, entry.epoch) = entry.state.after(event, entry.epoch)?;
-            let effect = Effect::RaiseEpoch(entry.epoch);
+            let effect = match event {
+                RegionEvent::Retire if alone => Effect::RetireRemembered(entry.epoch),
+                _ => Effect::RaiseEpoch(entry.epoch),
+            };
             Ok((vec![region_change(&name, entry.clone(), effect)], entry))
         })
         .await
@@ -145,7 +149,7 @@ impl Authority {
         self.reload().await?;
         let known = self.known();
         let entry = live_region(&known.roster, name)?;
-        let witnessed = self.continuity.mode() == cadastre_core::continuity::WitnessMode::Required;
+        let witnessed = self.continuity.mode() == WitnessMode::Required;
         if entry.state != RegionState::Registered && !witnessed {
             let kept = self
                 .continuity

@@ -54,6 +54,9 @@ pub enum Effect {
     LockAt(u64),
     /// The region's epoch in every namespace: what it held is burned.
     RaiseEpoch(Epoch),
+    /// The same for a region that is sent away where no witness is required: refused unless another region remembers
+    /// the end of everything that it was ever granted.
+    RetireRemembered(Epoch),
 }
 
 impl Authority {
@@ -248,6 +251,12 @@ async fn apply(
         }
         Effect::RaiseEpoch(epoch) => {
             sql::raise_epoch(tx, name, epoch).await?;
+            Ok(None)
+        }
+        Effect::RetireRemembered(epoch) => {
+            // First: from here on nothing is granted to it, and what was granted is seen.
+            sql::raise_epoch(tx, name, epoch).await?;
+            super::memory::is_remembered(tx, name).await?;
             Ok(None)
         }
     }

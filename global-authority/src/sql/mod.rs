@@ -5,6 +5,7 @@
 
 mod grants;
 mod holdings;
+mod remembered;
 mod sessions;
 mod testimony;
 
@@ -13,11 +14,16 @@ use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use grants::*;
 pub use holdings::*;
+pub use remembered::*;
 pub use sessions::*;
 pub use testimony::*;
 
 /// The schema, in order.
-pub const MIGRATIONS: &[Migration] = &[(1, "shared", SHARED_TABLES), (2, "authority", AUTHORITY_TABLES)];
+pub const MIGRATIONS: &[Migration] = &[
+    (1, "shared", SHARED_TABLES),
+    (2, "authority", AUTHORITY_TABLES),
+    (3, "remembered", remembered::REMEMBERED_TABLES),
+];
 
 const AUTHORITY_TABLES: &[&str] = &[
     "CREATE TABLE holdings (

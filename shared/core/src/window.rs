@@ -103,7 +103,8 @@ fn window(
     }
     // A little into the past, where nobody was given it: a stamper whose clock is a little behind need not wait.
     let begin = now.saturating_sub(layout.units_for(CLOCK_BOUND_MS));
-    let (lo, latest) = if goes_on {
+    // What was given by a clock that was behind is not caught up with piece by piece.
+    let (lo, latest) = if goes_on && watermark >= begin {
         (watermark, u64::MAX)
     } else {
         (watermark.max(begin), now.saturating_add(layout.units_for(CLOCK_BOUND_MS)))

@@ -46,6 +46,14 @@ fn one_goes_on_from_its_own_end_and_a_stranger_waits_for_it() {
     assert!(region_window(&layout(), &early).is_err(), "nothing to add yet");
 }
 
+/// A window that was given by a clock an hour behind is left where it is: the next one begins now.
+#[test]
+fn what_a_clock_that_was_behind_gave_is_not_caught_up_with() {
+    let watermark = unit(NOW - 3_600_000);
+    let own = RegionAsk { goes_on: true, want: 100_000, ..ask(watermark, NOW, NOW, Some(NOW)) };
+    assert_eq!(region_window(&layout(), &own).unwrap().lo(), unit(NOW - CLOCK_BOUND_MS));
+}
+
 #[test]
 fn a_clock_before_the_epoch_and_an_ended_layout_are_errors() {
     let short = Layout::new([30, 3, 7, 12], 1, NOW).unwrap();
