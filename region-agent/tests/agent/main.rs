@@ -7,3 +7,4 @@ mod fake;
 mod link;
 mod rig;
 mod start;
+mod step;
