@@ -51,7 +51,8 @@ async fn a_region_without_an_authority_serves_and_says_what_is_missing() {
         ("GET", "/v1/status", 401, "unauthenticated"),
         ("POST", "/v1/audit/verify", 422, "invalid_request"),
         ("DELETE", "/v1/ids", 405, "method_not_allowed"),
-        ("POST", "/v1/workers", 404, "not_found"),
+        ("POST", "/v1/workers", 401, "unauthenticated"),
+        ("POST", "/v1/nothing", 404, "not_found"),
         ("GET", "/%00%ff", 404, "not_found"),
     ] {
         let (got, kind, body) = call(&agent, method, path, "").await;

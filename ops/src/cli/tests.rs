@@ -38,6 +38,7 @@ fn only_built_verbs_are_listed() {
         "verify",
         "quarantine",
         "doctor",
+        "layout",
         "bench",
     ];
     let command = Cli::command();

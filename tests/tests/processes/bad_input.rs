@@ -313,13 +313,9 @@ async fn a_token_of_another_role_does_nothing_at_the_authority() {
     target.ends_as_it_was(&before).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_definition_is_refused_and_changes_nothing() {
-    let target = target().await;
-    let before = target.state().await;
-    let base = &target.cluster.url;
-    let operator = Some(target.cluster.operator_token.as_str());
-    let namespaces = [
+/// Bodies of `POST /v1/namespaces` that cannot be meant.
+fn bad_namespaces() -> Vec<Value> {
+    vec![
         json!({}),
         json!({"name": "a b"}),
         json!({"name": "x", "kind": "carrots"}),
@@ -336,8 +332,16 @@ async fn a_bad_definition_is_refused_and_changes_nothing() {
         json!({"name": "x", "policy": {"floor_percent": 101}}),
         json!({"name": "x", "policy": {"surge_factor": 0}}),
         json!({"name": "x", "policy": {"segmnet_max": "9"}}),
-    ];
-    for body in namespaces {
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_definition_is_refused_and_changes_nothing() {
+    let target = target().await;
+    let before = target.state().await;
+    let base = &target.cluster.url;
+    let operator = Some(target.cluster.operator_token.as_str());
+    for body in bad_namespaces() {
         let url = format!("{base}/v1/namespaces");
         let text = body.to_string();
         refused(&text, ("POST", &url, operator, text.as_bytes()), None, INVALID).await;

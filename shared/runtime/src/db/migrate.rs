@@ -19,6 +19,10 @@ pub async fn migrate(db: &Db, list: &'static [Migration]) -> Result<(), DbError>
     }
     let known = u32::try_from(list.len()).unwrap_or(u32::MAX);
     create_table(db).await?;
+    if is_anothers(db, list).await? {
+        // Whoever reads its role next says whose it is; nothing of ours is put into it.
+        return Ok(());
+    }
     let found = current(db).await?;
     if found > known {
         return Err(DbError::NewerSchema { found, known });
@@ -49,6 +53,26 @@ async fn create_table(db: &Db) -> Result<(), DbError> {
         DbError::Unique => Ok(()),
         other => Err(other),
     })
+}
+
+/// Whether the steps that were taken are not the first ones of `list`: it is the store of another program.
+async fn is_anothers(db: &Db, list: &[Migration]) -> Result<bool, DbError> {
+    let names: Vec<(u32, &'static str)> = list.iter().map(|(version, name, _)| (*version, *name)).collect();
+    db.read("schema_names", move |tx| -> TxFuture<'_, bool, DbError> {
+        let names = names.clone();
+        Box::pin(async move {
+            let rows = tx.query("SELECT version, name FROM schema_version ORDER BY version", &[]).await?;
+            for row in &rows {
+                let version = row.u32(0)?;
+                let ours = names.iter().find(|(known, _)| *known == version);
+                if ours.is_some_and(|(_, name)| row.text(1).is_ok_and(|text| text != *name)) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    })
+    .await
 }
 
 async fn current(db: &Db) -> Result<u32, DbError> {
