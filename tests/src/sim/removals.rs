@@ -151,19 +151,6 @@ pub static ALL: &[Removal] = &[
         ..PLAIN
     },
     Removal {
-        name: "first_grant_does_not_wait",
-        rule: "a region's first grant waits until others hold the roster that names it",
-        whose: Whose::Authority,
-        sql: &[(
-            "row_id, bound, roster_generation, roster_seq, heard_at_ms\n             FROM kept",
-            "row_id, bound, (SELECT MAX(generation) FROM scopes), 1000000000, heard_at_ms FROM kept",
-        )],
-        shows: back_with_operators,
-        wedges: true,
-        within: 100,
-        ..PLAIN
-    },
-    Removal {
         name: "lifted_at_its_own_bound",
         rule: "a quarantine is lifted past everything that anybody holds",
         whose: Whose::Authority,
