@@ -17,7 +17,7 @@
 //! | [`link`], [`uplink`] | the conversation with the authority, and its HTTP form |
 //! | [`auth`] | callers, by the roster that the region keeps |
 //! | [`limits`], [`quota`] | what services may take, and how the region's agents share it |
-//! | [`front`] | what every protocol's door calls |
+//! | [`front`], `thick` | what every protocol's door calls: ids, and segments for processes that issue by themselves |
 //! | `http` | the HTTP door |
 //! | `resp` | the Redis door |
 //! | [`sizing`] | how much to ask for |
@@ -45,6 +45,7 @@ mod resp;
 pub mod sizing;
 pub mod sql;
 pub mod stamps;
+mod thick;
 pub mod uplink;
 
 use std::net::SocketAddr;

@@ -17,7 +17,7 @@ fn the_same_seed_gives_the_same_run_to_the_byte() {
     let (one, two) = (run(17, 40, None), run(17, 40, None));
     assert_eq!(one.trace, two.trace);
     assert_eq!((one.exposed, one.messages, one.virtual_ms), (two.exposed, two.messages, two.virtual_ms));
-    assert!(one.exposed > 100, "hardly anything was issued:\n{}", one.trace.join("\n"));
+    assert!(one.exposed > 100 && one.by_clients > 100, "hardly anything was issued:\n{}", one.trace.join("\n"));
 }
 
 /// A text that is no longer the product's would be taken out without effect.

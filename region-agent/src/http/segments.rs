@@ -3,16 +3,13 @@
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use cadastre_core::ids::{RowId, SegmentId};
-use cadastre_core::range::MAX_ORDINAL;
 use cadastre_ledger::sql as ledger;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{ReturnRequest, SegmentAnswer, SegmentRequest};
 use cadastre_runtime::http::{HttpProblem, Json, Path, bearer};
 
 use super::{Answer, App, refuse};
-use crate::error::{AgentError, problem};
-use crate::regional::{Carved, Order, Thick};
-use crate::sizing;
+use crate::error::AgentError;
 use crate::sql;
 
 #[utoipa::path(post, path = "/v1/segments", request_body = SegmentRequest, responses((status = 201, body = SegmentAnswer)))]
@@ -27,51 +24,9 @@ pub async fn segment(State(app): State<App>, request: Request) -> Answer<(Status
     // A body may take long: what holds is what holds now.
     let view = ctx.view();
     let service = view.callers.service(token.as_deref()).map_err(refuse)?;
-    let settings = app.front().admitted(&view, service, &asked.namespace).map_err(refuse)?;
-    if asked.want == 0 || asked.want > MAX_ORDINAL {
-        return Err(HttpProblem::new(Code::InvalidRequest, format!("want: must be \"1\" to \"{MAX_ORDINAL}\"")));
-    }
+    app.front().admitted(&view, service, &asked.namespace).map_err(refuse)?;
     let _place = service.enter().map_err(refuse)?;
-    let pool = &app.agent().pool;
-    let space = view.space_left(&asked.namespace, settings).saturating_add(pool.left(&asked.namespace));
-    let order = Order {
-        namespace: asked.namespace,
-        service: Some(service.name.clone()),
-        instance: asked.instance,
-        incarnation: asked.incarnation,
-        allocation_id: asked.allocation_id,
-        want: asked.want,
-    };
-    let thick = Thick {
-        chain: asked.chain,
-        next_chain: pool.fresh_chain(),
-        retention_ms: ctx.times.retention_ms,
-        most: sizing::largest_segment(settings, space),
-        // An end of a range: beyond the largest one nothing lies.
-        above: asked.above.unwrap_or(0).min(MAX_ORDINAL),
-        limits: service.limits(),
-    };
-    let carved = pool.carve(&order, Some(thick)).await.map_err(refuse)?;
-    let Carved { segment, replayed, chain, .. } = carved;
-    let taken = app.front().taken(&segment.namespace, vec![segment.range]);
-    let settings = taken.settings().map_err(refuse)?;
-    let values = settings.definition.first_last(segment.range);
-    let (first, last) = values.ok_or_else(|| refuse(problem(Code::Internal, "a segment without values")))?;
-    let answer = SegmentAnswer {
-        segment_id: segment.segment_id,
-        grant_id: segment.grant_id,
-        lo: segment.range.lo(),
-        hi: segment.range.hi(),
-        first,
-        last,
-        increment: settings.definition.version_of(segment.range.lo()).sequence().increment(),
-        region: ctx.me.region.clone(),
-        epoch: segment.epoch,
-        retry_until: segment.at_ms.saturating_add(ctx.times.retention_ms),
-        suggested_rate_per_second: segment.range.len() as f64 / f64::from(settings.policy.target_seconds.max(1)),
-        chain,
-        replayed,
-    };
+    let answer = app.front().segment(&view, service, asked).await.map_err(refuse)?;
     Ok((StatusCode::CREATED, axum::Json(answer)))
 }
 

@@ -29,7 +29,7 @@ const LEFT_ALONE_MS: (u64, u64) = (500, 15_000);
 
 /// Why an agent gave no segment.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Nobody answered, or not within the deadline, or not with an answer. It may have been carried out.
     Unreachable(String),
     /// The agent refused.
@@ -82,7 +82,7 @@ struct Pending {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Conversation {
+pub struct Conversation {
     instance: Name,
     incarnation: Incarnation,
     agents: Vec<Agent>,
@@ -101,7 +101,8 @@ pub(crate) struct Need<'a> {
 }
 
 impl Conversation {
-    pub(crate) fn new(instance: Name, incarnation: Incarnation, agents: usize) -> Conversation {
+    /// Nothing was said yet to so many agents.
+    pub fn new(instance: Name, incarnation: Incarnation, agents: usize) -> Conversation {
         let agent =
             Agent { region: None, down_until_ms: None, backoff: Backoff::new(LEFT_ALONE_MS.0, LEFT_ALONE_MS.1).ok() };
         Conversation {

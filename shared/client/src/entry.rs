@@ -97,8 +97,9 @@ struct State {
 }
 
 /// See the module.
-pub(crate) struct Entry {
-    pub(crate) name: Name,
+pub struct Entry {
+    /// The namespace.
+    pub name: Name,
     /// After every refill, done or failed, and at the close.
     pub(crate) changed: Turn,
     state: Mutex<State>,
@@ -106,15 +107,16 @@ pub(crate) struct Entry {
 
 /// What the worker found at one look.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Look {
+pub struct Look {
     /// A refill was claimed: it is to be carried out now.
-    pub(crate) claimed: bool,
+    pub claimed: bool,
     /// When to look again, in milliseconds from now.
-    pub(crate) again_ms: Option<u64>,
+    pub again_ms: Option<u64>,
 }
 
 impl Entry {
-    pub(crate) fn new(name: Name, policy: RefillPolicy) -> Entry {
+    /// Nothing is held, and nobody wants anything.
+    pub fn new(name: Name, policy: RefillPolicy) -> Entry {
         let state = State {
             meter: Meter::new(policy),
             lanes: vec![Arc::default()],
@@ -136,12 +138,12 @@ impl Entry {
     }
 
     /// The lane where issuers begin.
-    pub(crate) fn lane(&self) -> Arc<Lane> {
+    pub fn lane(&self) -> Arc<Lane> {
         self.state().lanes.first().cloned().unwrap_or_default()
     }
 
     /// What is in memory.
-    pub(crate) fn left(&self) -> u64 {
+    pub fn left(&self) -> u64 {
         self.state().left().total()
     }
 
@@ -157,7 +159,7 @@ impl Entry {
     }
 
     /// Counts what a caller misses until the result is dropped, and asks for a refill. The worker is to be woken.
-    pub(crate) fn miss(&self, missing: u64, now_ms: u64) -> Missing<'_> {
+    pub fn miss(&self, missing: u64, now_ms: u64) -> Missing<'_> {
         let mut state = self.state();
         state.waited_for = state.waited_for.saturating_add(missing);
         state.used = true;
@@ -166,7 +168,7 @@ impl Entry {
     }
 
     /// Asks for the first segment before anybody needs one. The worker is to be woken.
-    pub(crate) fn warm_up(&self, now_ms: u64) {
+    pub fn warm_up(&self, now_ms: u64) {
         let mut state = self.state();
         state.used = true;
         state.look(now_ms);
@@ -197,7 +199,7 @@ impl Entry {
     }
 
     /// The worker's look: samples, and claims a refill that is to be started.
-    pub(crate) fn look(&self, now_ms: u64) -> Look {
+    pub fn look(&self, now_ms: u64) -> Look {
         let mut state = self.state();
         if state.closed {
             return Look::default();
@@ -305,7 +307,7 @@ pub(crate) fn closed() -> Error {
 }
 
 /// A caller that waits; it is counted until this is dropped.
-pub(crate) struct Missing<'a> {
+pub struct Missing<'a> {
     entry: &'a Entry,
     missing: u64,
 }

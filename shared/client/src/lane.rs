@@ -46,7 +46,7 @@ impl Mapping {
 
 /// One cursor, its mapping, and the lane after it.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub struct Lane {
     cursor: Cursor,
     /// Set before the first segment is installed.
     mapping: OnceLock<Mapping>,
@@ -56,7 +56,7 @@ pub(crate) struct Lane {
 impl Lane {
     /// The next ID of this lane or one after it, from memory.
     #[inline]
-    pub(crate) fn one(&self) -> Option<Id> {
+    pub fn one(&self) -> Option<Id> {
         match self.cursor.next() {
             Some(ordinal) => self.mapping.get().map(|m| Id::new(m.value(ordinal))),
             None => self.further(&|lane| lane.cursor.next().zip(lane.mapping.get()).map(|(o, m)| Id::new(m.value(o)))),

@@ -75,6 +75,7 @@ mod post;
 mod posts;
 mod process;
 mod refill;
+mod round;
 mod stamps;
 mod system;
 pub mod testing;
@@ -89,3 +90,13 @@ pub use error::{Error, ErrorKind};
 pub use id::{Id, Ids, ParseIdError};
 pub use namespace::{MAX_BATCH, Namespace};
 pub use stamps::Stamps;
+
+/// What a simulator drives; not for programs, and not stable.
+#[doc(hidden)]
+pub mod engine {
+    pub use crate::conversation::{Conversation, Failure};
+    pub use crate::entry::{Entry, Look, Missing};
+    pub use crate::lane::Lane;
+    pub use crate::refill::policy;
+    pub use crate::round::{Surroundings, refill};
+}

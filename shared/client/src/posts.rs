@@ -11,9 +11,9 @@ use cadastre_protocol::error::Code;
 use cadastre_protocol::workers::{WorkerAnswer, WorkerEnd, WorkerRenewal, WorkerRequest};
 
 use crate::conversation::Failure;
-use crate::error::{Error, ErrorKind};
 use crate::metrics;
 use crate::post::{Duty, Held, Post};
+use crate::round::error;
 use crate::system;
 use crate::worker::Desk;
 
@@ -105,12 +105,5 @@ fn code(failure: &Failure) -> Option<Code> {
     match failure {
         Failure::Refused(problem) => Some(problem.code),
         Failure::Unreachable(_) => None,
-    }
-}
-
-fn error(failure: Failure) -> Error {
-    match failure {
-        Failure::Unreachable(text) => ErrorKind::Unreachable(text).into(),
-        Failure::Refused(problem) => ErrorKind::Refused(problem).into(),
     }
 }

@@ -21,7 +21,7 @@ const LOOK_MS: (u64, u64) = (2, 1_000);
 ///
 /// # Errors
 /// [`RefillError`] naming the field that does not fit.
-pub(crate) fn policy(sizes: (u64, u64), target_ms: u64, buffer_ms: u64) -> Result<RefillPolicy, RefillError> {
+pub fn policy(sizes: (u64, u64), target_ms: u64, buffer_ms: u64) -> Result<RefillPolicy, RefillError> {
     RefillPolicy::new(RefillSettings {
         min_size: sizes.0,
         max_size: sizes.1,

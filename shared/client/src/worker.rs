@@ -2,26 +2,26 @@
 //!
 //! Invariant: it holds nothing that a caller waits on while it waits itself, except the turn to speak to agents,
 //! which is one for all namespaces (the chain token of an incarnation is one). Absent on purpose: rules. When a
-//! refill is due and how large it is stands in `refill`, what is said and what answers mean in `conversation`.
+//! refill is due and how large it is stands in `refill`, what is said and what answers mean in `conversation`, and what
+//! follows from them in `round`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_core::ids::{AllocationId, Incarnation, Name};
-use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
 use cadastre_protocol::workers::WorkerAnswer;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex as TurnToSpeak;
 
-use crate::conversation::{Conversation, Failure, Need, Segment, Verdict};
+use crate::conversation::{Conversation, Failure};
 use crate::entry::Entry;
-use crate::error::{Error, ErrorKind};
-use crate::metrics;
+use crate::error::Error;
 use crate::posts;
 use crate::process::{Agents, Phase, Shared};
+use crate::round::{self, Surroundings};
 use crate::system;
 use crate::testing::InMemory;
 use crate::wire::Http;
@@ -30,8 +30,6 @@ use crate::wire::Http;
 const LONGEST_SLEEP_MS: u64 = 60_000;
 /// How often metrics are written, in milliseconds.
 const REPORT_MS: u64 = 1_000;
-/// How often one agent is asked once more within one refill.
-const AGAIN: u32 = 2;
 
 enum Source {
     Http(Http),
@@ -143,37 +141,44 @@ impl Drop for End {
 
 /// One refill of a claimed entry.
 async fn refill(desk: Arc<Desk>, entry: Arc<Entry>) {
-    let began_ms = system::mono_ms();
     let mut talk = desk.talk.lock().await;
-    let result = desk.round(&mut talk, &entry).await;
+    round::refill(desk.as_ref(), &mut talk, &entry).await;
     drop(talk);
-    let now_ms = system::mono_ms();
-    let (namespace, seconds) = (&entry.name, now_ms.saturating_sub(began_ms) as f64 / 1_000.0);
-    match result {
-        Ok((agent, segment)) => {
-            let (region, epoch, size) = (segment.region.as_str(), segment.epoch.0, segment.range.len());
-            match entry.filled(&segment, now_ms) {
-                Ok(()) => {
-                    metrics::refilled(namespace, agent, seconds);
-                    tracing::debug!(%namespace, region, epoch, size, seconds, "refill");
-                }
-                Err(lost) => {
-                    metrics::burned(namespace, lost);
-                    tracing::debug!(%namespace, region, epoch, lost, "a segment could not be used; it is a gap");
-                }
-            }
-        }
-        Err(failure) => {
-            let error: Error = match failure {
-                Failure::Unreachable(text) => ErrorKind::Unreachable(text).into(),
-                Failure::Refused(problem) => ErrorKind::Refused(problem).into(),
-            };
-            metrics::refill_failed(namespace, error.code());
-            tracing::warn!(%namespace, left = entry.left(), %error, "refill failed");
-            entry.failed(error, system::random(), now_ms);
+    desk.shared.touch(&entry);
+}
+
+impl Surroundings for Desk {
+    fn mono_ms(&self) -> u64 {
+        system::mono_ms()
+    }
+
+    fn random(&self) -> u64 {
+        system::random()
+    }
+
+    fn allocation(&self) -> AllocationId {
+        fresh_allocation()
+    }
+
+    fn incarnation(&self) -> Incarnation {
+        Incarnation(system::uuid_v4())
+    }
+
+    fn request_timeout_ms(&self) -> u64 {
+        u64::try_from(self.shared.settings.request_timeout.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn ask(&self, agent: usize, request: &SegmentRequest) -> Result<SegmentAnswer, Failure> {
+        let timeout = self.shared.settings.request_timeout;
+        match tokio::time::timeout(timeout, self.source.ask(agent, request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", timeout.as_millis()))),
         }
     }
-    desk.shared.touch(&entry);
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.shared.entries()
+    }
 }
 
 impl Desk {
@@ -190,75 +195,6 @@ impl Desk {
             Source::Memory(memory) => memory.worker(path, method),
         }
     }
-
-    /// Asks the agents in turn until one gives a segment.
-    async fn round(&self, talk: &mut Conversation, entry: &Entry) -> Result<(usize, Segment), Failure> {
-        let mut why = Failure::Unreachable("there is no agent".to_owned());
-        for agent in talk.order(entry.is_waited_for(), system::mono_ms()) {
-            for _ in 0..=AGAIN {
-                let (done, failure) = match self.exchange(talk, agent, entry).await {
-                    Verdict::Adopt(segment) => {
-                        if segment.epoch_rose {
-                            self.give_up(Some(&segment));
-                        }
-                        return Ok((agent, segment));
-                    }
-                    Verdict::Stop(failure) => return Err(failure),
-                    Verdict::Elsewhere(failure) => (true, failure),
-                    Verdict::Again(failure) => (false, failure),
-                    Verdict::Ended(failure) => {
-                        tracing::warn!(?failure, "all segments are given up; beginning anew");
-                        self.give_up(None);
-                        talk.begin_anew(Incarnation(system::uuid_v4()));
-                        (false, failure)
-                    }
-                };
-                // A refusal says more than silence.
-                if matches!(failure, Failure::Refused(_)) || matches!(why, Failure::Unreachable(_)) {
-                    why = failure;
-                }
-                if done {
-                    if entry.has_time() && is_dry(&why) {
-                        return Err(why);
-                    }
-                    break;
-                }
-            }
-        }
-        Err(why)
-    }
-
-    /// One request and its answer.
-    async fn exchange(&self, talk: &mut Conversation, agent: usize, entry: &Entry) -> Verdict {
-        let sent_ms = system::mono_ms();
-        let (want, floor) = entry.need(sent_ms);
-        let request = talk.request(agent, &Need { namespace: &entry.name, want, floor }, fresh_allocation());
-        let timeout = self.shared.settings.request_timeout;
-        let answer = match tokio::time::timeout(timeout, self.source.ask(agent, &request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", timeout.as_millis()))),
-        };
-        let now_ms = system::mono_ms();
-        if let Err(failure) = &answer {
-            talk.unwell(agent, failure, system::random(), now_ms);
-        }
-        let late = u128::from(now_ms.saturating_sub(sent_ms)) > timeout.as_millis();
-        talk.hear(agent, &request, answer, late, floor)
-    }
-
-    /// Gives up what older epochs of a segment's region gave, or everything.
-    fn give_up(&self, above: Option<&Segment>) {
-        for entry in self.shared.entries() {
-            let lost = entry.give_up(above.map(|s| (&s.region, s.epoch)));
-            metrics::burned(&entry.name, lost);
-        }
-    }
-}
-
-/// Whether the region may just be waiting for its next grant: then it is asked again before another region is, unless
-/// a caller waits.
-fn is_dry(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused(problem) if problem.code == Code::SegmentDry)
 }
 
 /// A UUIDv7 names a new request for a range.

@@ -71,12 +71,13 @@ fn main() -> std::process::ExitCode {
     let total = results.into_iter().fold(Totals::default(), Totals::plus);
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{} seeds in {seconds:.1} s ({:.1} seeds/s); {:.0} s of virtual time ({:.0} x real time); {} ids, {} messages; {} failed",
+        "{} seeds in {seconds:.1} s ({:.1} seeds/s); {:.0} s of virtual time ({:.0} x real time); {} ids ({} by clients), {} messages; {} failed",
         total.seeds,
         total.seeds as f64 / seconds,
         total.virtual_ms as f64 / 1e3,
         total.virtual_ms as f64 / 1e3 / seconds,
         total.exposed,
+        total.by_clients,
         total.messages,
         total.failed,
     );
@@ -122,6 +123,7 @@ struct Totals {
     seeds: u64,
     virtual_ms: u64,
     exposed: usize,
+    by_clients: usize,
     messages: u64,
     failed: u64,
 }
@@ -131,6 +133,7 @@ impl Totals {
         self.seeds += other.seeds;
         self.virtual_ms += other.virtual_ms;
         self.exposed += other.exposed;
+        self.by_clients += other.by_clients;
         self.messages += other.messages;
         self.failed += other.failed;
         self
@@ -144,6 +147,7 @@ fn work(args: &Args, job: u64, jobs: u64, without: Option<Mutation>) -> Totals {
         totals.seeds += 1;
         totals.virtual_ms += outcome.virtual_ms;
         totals.exposed += outcome.exposed;
+        totals.by_clients += outcome.by_clients;
         totals.messages += outcome.messages;
         let Some(failure) = outcome.failure else {
             if args.trace {

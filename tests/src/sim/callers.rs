@@ -100,21 +100,24 @@ impl Caller {
     }
 
     fn expose(&self, value: i64) {
-        let at = self.sim.now_ms();
-        let key = (self.namespace.to_string(), value);
-        let mut exposed = lock(&self.exposed);
-        if let Some((first, when)) = exposed.ids.get(&key).cloned() {
-            let text = format!(
-                "DUPLICATE {} {value}: exposed by {first} at {}.{:03} s and again by {}",
-                self.namespace,
-                when / 1_000,
-                when % 1_000,
-                self.region
-            );
-            say(&self.sim, &self.trace, text.clone());
-            exposed.duplicate.get_or_insert(text);
-        } else {
-            exposed.ids.insert(key, (self.region.clone(), at));
-        }
+        expose(&self.sim, &self.exposed, &self.trace, &self.region, &self.namespace, value);
+    }
+}
+
+/// Remembers an id, and whether it was exposed before.
+pub(super) fn expose(sim: &Sim, exposed: &Arc<Mutex<Exposed>>, trace: &Trace, who: &str, namespace: &Name, value: i64) {
+    let at = sim.now_ms();
+    let key = (namespace.to_string(), value);
+    let mut exposed = lock(exposed);
+    if let Some((first, when)) = exposed.ids.get(&key).cloned() {
+        let text = format!(
+            "DUPLICATE {namespace} {value}: exposed by {first} at {}.{:03} s and again by {who}",
+            when / 1_000,
+            when % 1_000
+        );
+        say(sim, trace, text.clone());
+        exposed.duplicate.get_or_insert(text);
+    } else {
+        exposed.ids.insert(key, (who.to_owned(), at));
     }
 }

@@ -16,6 +16,7 @@
 //! | [`mutation`], [`removals`] | rules taken out, to see that it is found |
 //! | [`pinned`] | what was found, kept |
 //! | [`callers`] | an agent's loops, and who asks it for ids |
+//! | [`thick`] | processes that issue by themselves: the shipped client's logic |
 //! | [`world`] | one installation, and everything that it ever exposed |
 
 pub mod callers;
@@ -29,4 +30,5 @@ pub mod parts;
 pub mod pinned;
 pub mod removals;
 pub mod run;
+pub mod thick;
 pub mod world;

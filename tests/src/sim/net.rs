@@ -193,7 +193,7 @@ impl Uplink for SimUplink {
 }
 
 /// Waits for `work` for at most `ms` of virtual time. Where both are ready, either may win.
-async fn within<T>(sim: &Sim, ms: u64, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(sim: &Sim, ms: u64, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut late) = (Box::pin(work), Box::pin(sim.sleep_ms(ms)));
     let fair = sim.one_in(2);
     std::future::poll_fn(move |context| {

@@ -21,13 +21,19 @@ pub const EPOCH_MS: u64 = 1_800_000_000_000;
 pub struct SimClock {
     sim: Sim,
     offset_ms: Arc<Mutex<i64>>,
+    drift_ppm: Arc<Mutex<i64>>,
 }
 
 impl SimClock {
     /// A clock that is right.
     #[must_use]
     pub fn new(sim: &Sim) -> Self {
-        Self { sim: sim.clone(), offset_ms: Arc::default() }
+        Self { sim: sim.clone(), offset_ms: Arc::default(), drift_ppm: Arc::default() }
+    }
+
+    /// Lets the wall clock gain on real time, or lose, by so many millionths from now on.
+    pub fn set_drift_ppm(&self, ppm: i64) {
+        *self.drift_ppm.lock().unwrap_or_else(PoisonError::into_inner) = ppm;
     }
 
     /// Sets how far the wall clock is off, in milliseconds.
@@ -40,7 +46,10 @@ impl Clock for SimClock {
     fn now(&self) -> Now {
         let mono_ms = self.sim.now_ms();
         let offset = *self.offset_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        Now { wall_ms: EPOCH_MS.saturating_add(mono_ms).saturating_add_signed(offset), mono_ms }
+        let ppm = *self.drift_ppm.lock().unwrap_or_else(PoisonError::into_inner);
+        let gained = i64::try_from(mono_ms).unwrap_or(i64::MAX).saturating_mul(ppm) / 1_000_000;
+        let wall_ms = EPOCH_MS.saturating_add(mono_ms).saturating_add_signed(offset.saturating_add(gained));
+        Now { wall_ms, mono_ms }
     }
 }
 

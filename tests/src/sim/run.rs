@@ -13,6 +13,7 @@ use super::net::Link;
 use super::operate::{granted_to_an_old_epoch, operate, state_bounds};
 use super::ops::{Kind, Op, Profile, operations};
 use super::parts::{SimClock, SimWitness};
+use super::thick::{CLIENT, CLIENTS, client_name};
 use super::world::{AgentProcess, Region, RegionStore, SERVICE, World, lock};
 use crate::sim::disk::Disk;
 
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub virtual_ms: u64,
     /// Ids exposed.
     pub exposed: usize,
+    /// Those of them that processes issued by themselves.
+    pub by_clients: usize,
     /// Messages sent.
     pub messages: u64,
     /// The timeline.
@@ -73,10 +76,11 @@ pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
     let failure = judge(&mut world, &profile, ops);
     let trace = lock(&world.trace).clone();
     let (exposed, messages) = (world.exposed_count(), world.net.messages());
+    let by_clients = world.exposed_by(CLIENT);
     // Tasks hold the world that holds them: without an end it would stay in memory.
     world.net.end();
     sim.end();
-    Outcome { failure, virtual_ms: sim.now_ms(), exposed, messages, trace }
+    Outcome { failure, virtual_ms: sim.now_ms(), exposed, by_clients, messages, trace }
 }
 
 fn judge(world: &mut World, profile: &Profile, ops: &[Op]) -> Option<Failure> {
@@ -135,8 +139,23 @@ fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {
     world.sim.run_for_ms(8_000);
     // Without a witness every start of an authority waits for all regions: they are there by now.
     world.start_authority(1, 0);
+    if profile.clocks {
+        drift(world);
+    }
+    for (region, other) in CLIENTS {
+        world.start_client(region, other);
+    }
     world.sim.run_for_ms(10_000);
     Ok(())
+}
+
+/// No two clocks go alike: each gains or loses up to 2 %, some seconds in a run.
+fn drift(world: &World) {
+    let agents = world.regions.iter().flat_map(|r| r.agents.iter().map(|a| &a.clock));
+    for clock in world.authorities.iter().map(|a| &a.clock).chain(agents) {
+        let ppm = i64::try_from(world.sim.below(40_000)).unwrap_or(0) - 20_000;
+        clock.set_drift_ppm(ppm);
+    }
 }
 
 async fn define(authority: Arc<Authority>) -> Result<(), global_authority::service::ServiceError> {
@@ -199,14 +218,10 @@ pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), 
 fn settle(world: &mut World) -> Option<Failure> {
     world.say("healing everything");
     heal(world);
-    let counts = |world: &World, r: usize| {
-        let name = &world.regions[r].name;
-        (world.exposed_by(name), world.stamped_by(name))
-    };
     // Limit: where the clocks of an authority and of a region were ahead together and nobody else was heard, time was
     // given up to there; the region stamps again under its next epoch, or when that time has come.
     let stamps_needed = if time_given_ahead(world) { 0 } else { 5 };
-    let before: Vec<(usize, usize)> = (0..world.regions.len()).map(|r| counts(world, r)).collect();
+    let before = Served::now(world);
     let sim = world.sim.clone();
     let mut waited = 0;
     loop {
@@ -215,17 +230,7 @@ fn settle(world: &mut World) -> Option<Failure> {
         if let Some(duplicate) = world.duplicate() {
             return Some(Failure::Duplicate(duplicate));
         }
-        let starved: Vec<String> = (0..world.regions.len())
-            .filter(|r| {
-                let region = &world.regions[*r];
-                !region.retired && !region.may_be_retired && !region.is_forgotten(world.exposed_by(&region.name))
-            })
-            .filter(|r| {
-                let ((all, stamped), (all_before, stamped_before)) = (counts(world, *r), before[*r]);
-                all < all_before + 60 || stamped < stamped_before + stamps_needed
-            })
-            .map(|r| world.regions[r].name.clone())
-            .collect();
+        let starved = starved(world, &before, stamps_needed);
         if starved.is_empty() {
             break;
         }
@@ -251,6 +256,42 @@ fn settle(world: &mut World) -> Option<Failure> {
     }
 }
 
+/// How many ids everybody has had.
+struct Served {
+    /// Of each region's agents, in all and by time.
+    regions: Vec<(usize, usize)>,
+    /// Of the processes that issue by themselves.
+    clients: Vec<usize>,
+}
+
+impl Served {
+    fn now(world: &World) -> Self {
+        let of_region = |r: &Region| (world.exposed_by(&r.name), world.stamped_by(&r.name));
+        let of_client = |(region, _): &(&str, &str)| world.exposed_by(&client_name(region));
+        Self {
+            regions: world.regions.iter().map(of_region).collect(),
+            clients: CLIENTS.iter().map(of_client).collect(),
+        }
+    }
+}
+
+/// Who should have been served by now and was not.
+fn starved(world: &World, before: &Served, stamps_needed: usize) -> Vec<String> {
+    let now = Served::now(world);
+    let serves = |region: &Region| {
+        !region.retired && !region.may_be_retired && !region.is_forgotten(world.exposed_by(&region.name))
+    };
+    let regions = world.regions.iter().zip(now.regions.iter().zip(&before.regions));
+    let hungry =
+        |(now, before): (&(usize, usize), &(usize, usize))| now.0 < before.0 + 60 || now.1 < before.1 + stamps_needed;
+    let regions = regions.filter(|(region, counts)| serves(region) && hungry(*counts)).map(|(r, _)| r.name.clone());
+    let clients = CLIENTS.iter().zip(now.clients.iter().zip(&before.clients));
+    let fed_by =
+        |names: &(&str, &str)| world.regions.iter().any(|r| (r.name == names.0 || r.name == names.1) && serves(r));
+    let clients = clients.filter(|(names, (now, before))| fed_by(names) && **now < **before + 20);
+    regions.chain(clients.map(|(names, _)| client_name(names.0))).collect()
+}
+
 /// Whether time was given in any slot beyond what the policy gives by right clocks.
 fn time_given_ahead(world: &World) -> bool {
     let sql = "SELECT bound FROM scopes WHERE scope LIKE 'ns/events@%' ORDER BY bound DESC LIMIT 1";
@@ -265,6 +306,7 @@ fn heal(world: &mut World) {
     world.witness.set_down(false);
     for n in 0..world.authorities.len() {
         world.authorities[n].clock.set_offset_ms(0);
+        world.authorities[n].clock.set_drift_ppm(0);
         let current = world.current;
         world.start_authority(n, current);
     }
@@ -275,6 +317,7 @@ fn heal(world: &mut World) {
         for agent in 0..world.regions[r].agents.len() {
             world.stop_agent(r, agent);
             world.regions[r].agents[agent].clock.set_offset_ms(0);
+            world.regions[r].agents[agent].clock.set_drift_ppm(0);
         }
         for store in &world.regions[r].stores {
             store.disk.set_down(false);

@@ -19,6 +19,7 @@ use super::exec::{ProcessId, Sim};
 use super::mutation::{Mutation, Whose};
 use super::net::{Link, Net, SimUplink};
 use super::parts::{SimClock, SimEntropy, SimWitness};
+use super::thick::{Directory, Thick, client_name};
 
 /// The first operator's token.
 pub const TOKEN: &str = "cad_op_0000000000000000000000000000000000000000000000000000000000000000";
@@ -163,6 +164,8 @@ pub struct World {
     pub mutation: Option<Mutation>,
     /// Whether regions run two agents on one store.
     pub two_agents: bool,
+    /// Where clients find agents.
+    pub directory: Directory,
     /// Epochs that operators raised, and the highest ordinal of each namespace that was granted by then.
     pub epochs: Vec<Raised>,
 }
@@ -194,6 +197,7 @@ impl World {
             witness_backup: None,
             mutation: None,
             two_agents: false,
+            directory: Arc::default(),
             epochs: vec![],
         }
     }
@@ -309,6 +313,7 @@ impl World {
         };
         self.say(format!("agent {name}.{n} starts on its store {store}"));
         let uplink = SimUplink { net: self.net.clone(), region: name.clone(), token, process, bend: self.mutation };
+        lock(&self.directory).insert(format!("{name}.{n}"), (process, Arc::clone(&cell)));
         self.regions[r].agents[n] = AgentProcess { process, agent: Arc::clone(&cell), clock, store, alive: true };
         let (sim, trace, exposed) = (self.sim.clone(), Arc::clone(&self.trace), Arc::clone(&self.exposed));
         let rush = Arc::clone(&self.regions[r].rush);
@@ -345,6 +350,20 @@ impl World {
                 sim.sleep_ms(1_000).await;
             }
         });
+    }
+
+    /// Starts a process of users that issues by itself, from a region's agents first, and then from another's.
+    pub fn start_client(&self, region: &str, other: &str) {
+        let addresses = [format!("{region}.0"), format!("{region}.1"), format!("{other}.0")];
+        let thick = Thick {
+            sim: self.sim.clone(),
+            who: client_name(region),
+            addresses: addresses.to_vec(),
+            directory: Arc::clone(&self.directory),
+            exposed: Arc::clone(&self.exposed),
+            trace: Arc::clone(&self.trace),
+        };
+        self.sim.spawn(self.sim.process(), thick.run());
     }
 
     /// Whether a region's messages are answered: its link is whole, and nobody who should answer stands still.
