@@ -52,7 +52,7 @@ pub(super) fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
 pub(super) struct Caller {
     pub sim: Sim,
     pub agent: Arc<Agent>,
-    pub region: String,
+    pub who: Arc<str>,
     pub namespace: Name,
     pub exposed: Arc<Mutex<Exposed>>,
     pub trace: Trace,
@@ -100,16 +100,21 @@ impl Caller {
     }
 
     fn expose(&self, value: i64) {
-        expose(&self.sim, &self.exposed, &self.trace, &self.region, &self.namespace, value);
+        expose(&self.sim, &self.exposed, &self.trace, &self.who, &self.namespace, value);
     }
 }
 
 /// Remembers an id, and whether it was exposed before.
-pub(super) fn expose(sim: &Sim, exposed: &Arc<Mutex<Exposed>>, trace: &Trace, who: &str, namespace: &Name, value: i64) {
-    let at = sim.now_ms();
-    let key = (namespace.to_string(), value);
+pub(super) fn expose(
+    sim: &Sim,
+    exposed: &Arc<Mutex<Exposed>>,
+    trace: &Trace,
+    who: &Arc<str>,
+    namespace: &Name,
+    value: i64,
+) {
     let mut exposed = lock(exposed);
-    if let Some((first, when)) = exposed.ids.get(&key).cloned() {
+    if let Some((first, when)) = exposed.remember(namespace, value, who, sim.now_ms()) {
         let text = format!(
             "DUPLICATE {namespace} {value}: exposed by {first} at {}.{:03} s and again by {who}",
             when / 1_000,
@@ -117,7 +122,5 @@ pub(super) fn expose(sim: &Sim, exposed: &Arc<Mutex<Exposed>>, trace: &Trace, wh
         );
         say(sim, trace, text.clone());
         exposed.duplicate.get_or_insert(text);
-    } else {
-        exposed.ids.insert(key, (who.to_owned(), at));
     }
 }

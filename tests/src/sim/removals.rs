@@ -196,7 +196,7 @@ pub static ALL: &[Removal] = &[
         whose: Whose::Regions,
         sql: &[("ELSE place END", "ELSE $1 END")],
         shows: region_back,
-        within: 60,
+        within: 250,
         ..PLAIN
     },
     Removal {
@@ -205,7 +205,7 @@ pub static ALL: &[Removal] = &[
         whose: Whose::Regions,
         lose_unsynced: true,
         shows: region_unwitnessed,
-        within: 150,
+        within: 300,
         ..PLAIN
     },
     Removal {

@@ -48,7 +48,7 @@ pub struct Thick {
     /// Time, tasks, randomness.
     pub sim: Sim,
     /// What it is called in the timeline.
-    pub who: String,
+    pub who: Arc<str>,
     /// The agents that it was told of, the first one first.
     pub addresses: Vec<String>,
     /// Where those are.
@@ -89,7 +89,7 @@ impl Life<'_> {
         let mut talk = Conversation::new(instance, self.incarnation(), self.thick.addresses.len());
         let mut last: Vec<Option<i64>> = vec![None; self.entries.len()];
         while sim.now_ms() < until_ms {
-            sim.sleep_ms(50 + sim.below(300)).await;
+            sim.sleep_ms(100 + sim.below(900)).await;
             for (entry, last) in self.entries.iter().zip(&mut last) {
                 for _ in 0..1 + sim.below(3) {
                     match entry.lane().one() {
@@ -144,7 +144,7 @@ impl Life<'_> {
                 if let Some(said) = lock(&answer).take() {
                     return said;
                 }
-                sim.sleep_ms(5).await;
+                sim.sleep_ms(10).await;
             }
         };
         within(sim, TIMEOUT_MS, arrived).await

@@ -2,6 +2,7 @@
 //! was ever exposed.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,10 +30,33 @@ pub const SERVICE: &str = "shop";
 /// Everything that was ever exposed, and the first duplicate.
 #[derive(Default)]
 pub struct Exposed {
-    /// Namespace and value; who exposed it, and when.
-    pub ids: BTreeMap<(String, i64), (String, u64)>,
+    /// Of each namespace every value; who exposed it, and when.
+    ids: BTreeMap<Name, BTreeMap<i64, (Arc<str>, u64)>>,
+    /// How many there are of whom.
+    counts: BTreeMap<(Arc<str>, Name), usize>,
     /// The first id that was exposed twice, in words.
     pub duplicate: Option<String>,
+}
+
+impl Exposed {
+    /// Remembers an id. Returns who exposed it before, and when.
+    pub fn remember(&mut self, namespace: &Name, value: i64, who: &Arc<str>, at_ms: u64) -> Option<(Arc<str>, u64)> {
+        let values = match self.ids.get_mut(namespace) {
+            Some(values) => values,
+            None => self.ids.entry(namespace.clone()).or_default(),
+        };
+        match values.entry(value) {
+            Entry::Occupied(first) => return Some(first.get().clone()),
+            Entry::Vacant(place) => place.insert((Arc::clone(who), at_ms)),
+        };
+        *self.counts.entry((Arc::clone(who), namespace.clone())).or_default() += 1;
+        None
+    }
+
+    /// How many ids of those were exposed for which `of` holds, by who exposed them and the namespace.
+    fn count(&self, of: impl Fn(&str, &Name) -> bool) -> usize {
+        self.counts.iter().filter(|((who, namespace), _)| of(who, namespace)).map(|(_, count)| count).sum()
+    }
 }
 
 /// One line per thing that happened, for people.
@@ -337,7 +361,7 @@ impl World {
                     let call = Caller {
                         sim: sim.clone(),
                         agent: Arc::clone(&agent),
-                        region: format!("{name}.{n}"),
+                        who: format!("{name}.{n}").into(),
                         namespace: Name::new(namespace).expect("a name"),
                         exposed: Arc::clone(&exposed),
                         trace: Arc::clone(&trace),
@@ -357,7 +381,7 @@ impl World {
         let addresses = [format!("{region}.0"), format!("{region}.1"), format!("{other}.0")];
         let thick = Thick {
             sim: self.sim.clone(),
-            who: client_name(region),
+            who: client_name(region).into(),
             addresses: addresses.to_vec(),
             directory: Arc::clone(&self.directory),
             exposed: Arc::clone(&self.exposed),
@@ -401,21 +425,19 @@ impl World {
     /// How many ids were exposed.
     #[must_use]
     pub fn exposed_count(&self) -> usize {
-        lock(&self.exposed).ids.len()
+        lock(&self.exposed).count(|_, _| true)
     }
 
     /// How many time-based ids of a region were exposed.
     #[must_use]
     pub fn stamped_by(&self, region: &str) -> usize {
-        let exposed = lock(&self.exposed);
-        let of = |(name, _): &(String, i64), who: &str| name == EVENTS && who.starts_with(region);
-        exposed.ids.iter().filter(|(key, (who, _))| of(key, who)).count()
+        lock(&self.exposed).count(|who, namespace| namespace.as_str() == EVENTS && who.starts_with(region))
     }
 
     /// How many ids of a region were exposed.
     #[must_use]
     pub fn exposed_by(&self, region: &str) -> usize {
-        lock(&self.exposed).ids.values().filter(|(who, _)| who.starts_with(region)).count()
+        lock(&self.exposed).count(|who, _| who.starts_with(region))
     }
 }
 
