@@ -28,6 +28,8 @@ use crate::sql;
 
 /// The longest that a region waits before it asks again for a window, in seconds.
 const MAX_RETRY_SECONDS: u64 = 60;
+/// When a region whose clock is off asks again: somebody has to set it right.
+const CLOCK_RETRY_SECONDS: u32 = 10;
 
 impl Authority {
     /// Gives a region a slot in every time-based namespace that it may stamp in and has none in under its epoch. One
@@ -174,30 +176,37 @@ pub(super) async fn window_for(
     let newest = sql::newest_grant(tx, line).await?;
     let goes_on =
         newest.is_some_and(|g| g.range.hi() == watermark && g.region == asker.region && g.epoch == asker.epoch);
+    let (median_ms, middle_ms) = medians(tx, now_ms, live_since_ms).await?;
     let ask = RegionAsk {
         watermark,
         goes_on,
         granter_ms: now_ms,
         asker_ms: asker.clock_ms,
-        median_ms: median(tx, now_ms, live_since_ms).await?,
+        median_ms,
+        middle_ms,
         length_ms: u64::from(parent.policy.grant_target_seconds) * 1_000,
         want,
     };
     Ok(window::region_window(&layout, &ask).map_err(|refusal| window_problem(&refusal, now_ms)))
 }
 
-/// The middle one of the regions' clocks, by the newest session of each.
-async fn median(tx: &mut Tx, now_ms: u64, since_ms: u64) -> Result<Option<u64>, ServiceError> {
+/// The middle one of the regions' clocks, by the newest session of each, and of those and the authority's.
+async fn medians(tx: &mut Tx, now_ms: u64, since_ms: u64) -> Result<(Option<u64>, Option<u64>), ServiceError> {
     let sessions = sql::live_sessions(tx, since_ms).await?;
     let clock = |s: &sql::Session| now_ms.saturating_add_signed(s.clock_offset_ms);
     let newest: BTreeMap<Name, u64> = sessions.iter().rev().map(|s| (s.region.clone(), clock(s))).collect();
-    Ok(window::median(newest.into_values().collect()))
+    let regions: Vec<u64> = newest.into_values().collect();
+    let all = regions.iter().copied().chain([now_ms]).collect();
+    Ok((window::median(regions), window::median(all)))
 }
 
 fn window_problem(refusal: &WindowRefusal, now_ms: u64) -> Problem {
     match refusal {
         WindowRefusal::LayoutEnded => Problem::new(Code::Exhausted, refusal.to_string()),
         WindowRefusal::BeforeEpoch => Problem::new(Code::ClockRollback, refusal.to_string()),
+        WindowRefusal::ClockOff { .. } => {
+            Problem::new(Code::ClockRollback, refusal.to_string()).retry_after(CLOCK_RETRY_SECONDS)
+        }
         WindowRefusal::GivenUntil { until_ms } => {
             let seconds = (until_ms.saturating_sub(now_ms) / 1_000).clamp(1, MAX_RETRY_SECONDS);
             Problem::new(Code::WindowEnded, refusal.to_string()).retry_after(u32::try_from(seconds).unwrap_or(1))

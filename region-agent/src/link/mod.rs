@@ -16,6 +16,7 @@ use cadastre_core::continuity::WitnessMode;
 use cadastre_core::ids::Name;
 use cadastre_core::mark::{Generation, Mark, Scope};
 use cadastre_core::refill::Backoff;
+use cadastre_core::window::ASKER_CLOCK_BOUND_MS;
 use cadastre_ledger::continuity::How;
 use cadastre_ledger::sql as ledger;
 use cadastre_protocol::error::{Code, Problem};
@@ -391,7 +392,13 @@ impl Link {
         health.answered_at_ms = Some(now.wall_ms);
         health.quarantined = quarantined;
         health.authority_clock = Some((clock_ms, sent.mono_ms / 2 + now.mono_ms / 2));
-        health.clock_offset_ms = i64::try_from(i128::from(middle) - i128::from(clock_ms)).ok();
+        let offset_ms = i64::try_from(i128::from(middle) - i128::from(clock_ms)).ok();
+        let off = |ms: Option<i64>| ms.is_some_and(|ms| ms.unsigned_abs() > ASKER_CLOCK_BOUND_MS);
+        if off(offset_ms) && !off(health.clock_offset_ms) {
+            let region = &self.ctx.me.region;
+            tracing::warn!(%region, ?offset_ms, "this clock and the authority's are far apart: one is to be set right");
+        }
+        health.clock_offset_ms = offset_ms;
     }
 
     /// Notes an unanswered or refused message, and what a refusal means for this store.

@@ -255,11 +255,10 @@ impl Work {
         if let Some(known) = sql::window_by_allocation(tx, allocation_id).await? {
             return self.again(known).map(|window| (window, false));
         }
-        if self.post.clock_ms.is_some_and(|clock| clock.abs_diff(self.line.granter_ms) > window::WORKER_CLOCK_BOUND_MS)
-        {
+        if self.post.clock_ms.is_some_and(|clock| clock.abs_diff(self.line.granter_ms) > window::ASKER_CLOCK_BOUND_MS) {
             let text = format!(
                 "your clock is more than {} seconds away from this agent's: set it right before you stamp",
-                window::WORKER_CLOCK_BOUND_MS / 1_000
+                window::ASKER_CLOCK_BOUND_MS / 1_000
             );
             return Err(problem(Code::ClockRollback, text));
         }
@@ -371,7 +370,9 @@ fn worker_problem(refusal: &WorkerRefusal, now_ms: u64) -> AgentError {
             Problem::new(Code::NoWorkerFree, text).retry_after(until_ms.map_or(1, wait)).into()
         }
         WorkerRefusal::Window(WindowRefusal::LayoutEnded) => problem(Code::Exhausted, refusal.to_string()),
-        WorkerRefusal::Window(WindowRefusal::BeforeEpoch) => problem(Code::ClockRollback, refusal.to_string()),
+        WorkerRefusal::Window(WindowRefusal::BeforeEpoch | WindowRefusal::ClockOff { .. }) => {
+            problem(Code::ClockRollback, refusal.to_string())
+        }
         WorkerRefusal::Window(WindowRefusal::GivenUntil { until_ms }) if *until_ms > now_ms => {
             // The region's time begins later than its clock says: the clock went back.
             Problem::new(Code::ClockRollback, refusal.to_string()).retry_after(wait(*until_ms)).into()

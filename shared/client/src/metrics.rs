@@ -31,3 +31,7 @@ pub(crate) fn stands(namespace: &Name, issued: u64, rate_per_second: f64, left: 
     metrics::gauge!("cadastre_client_rate_per_second", "namespace" => namespace.to_string()).set(rate_per_second);
     metrics::gauge!("cadastre_client_left", "namespace" => namespace.to_string()).set(left as f64);
 }
+
+pub(crate) fn clock_offset(namespace: &Name, seconds: f64) {
+    metrics::gauge!("cadastre_client_clock_offset_seconds", "namespace" => namespace.to_string()).set(seconds);
+}

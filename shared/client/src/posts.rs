@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use cadastre_core::ids::{AllocationId, Incarnation};
+use cadastre_core::window::ASKER_CLOCK_BOUND_MS;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::workers::{WorkerAnswer, WorkerEnd, WorkerRenewal, WorkerRequest};
 
@@ -52,8 +53,10 @@ async fn take(desk: &Desk, post: &Post, allocation_id: AllocationId) -> Result<(
             above: (above > 0).then_some(above),
             chain,
         };
+        let asked_ms = system::wall_ms();
         match desk.worker("POST", agent, "", &request).await {
             Ok(answer) => {
+                measure_clock(post, asked_ms, &answer);
                 tracing::debug!(namespace = %post.name, worker = answer.worker, slot = answer.slot, "worker");
                 post.taken(agent, &answer);
                 return Ok(());
@@ -76,9 +79,21 @@ async fn renew(desk: &Desk, post: &Post, held: &Held) -> Result<(), Failure> {
         chain,
     };
     let path = format!("/{}/renew", held.worker);
+    let asked_ms = system::wall_ms();
     let answer = desk.worker("POST", held.agent, &path, &request).await?;
+    measure_clock(post, asked_ms, &answer);
     post.renewed(held, &answer);
     Ok(())
+}
+
+/// How far this clock is from the agent's, which looked at its own somewhere between question and answer.
+fn measure_clock(post: &Post, asked_ms: u64, answer: &WorkerAnswer) {
+    let middle_ms = asked_ms / 2 + system::wall_ms() / 2;
+    let off_ms = i128::from(middle_ms) - i128::from(answer.clock);
+    metrics::clock_offset(&post.name, off_ms as f64 / 1_000.0);
+    if off_ms.unsigned_abs() > u128::from(ASKER_CLOCK_BOUND_MS) {
+        tracing::warn!(namespace = %post.name, off_ms, "this clock and the agent's are far apart: one is to be set right");
+    }
 }
 
 /// The last word: every worker with its true end, so that it need not run out.

@@ -5,17 +5,27 @@
 //! the operating system, as a generator in memory would be repeated by a fork. Absent on purpose: timers.
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use nix::time::{ClockId, clock_gettime};
 use uuid::{Builder, Uuid};
 
-static ORIGIN: OnceLock<Instant> = OnceLock::new();
-
-/// Milliseconds since some moment of this process; never falls. Measures deadlines and rates.
-#[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+/// Milliseconds since some moment; never falls, and counts the time that the machine was suspended. Measures deadlines
+/// and rates.
 pub(crate) fn mono_ms() -> u64 {
-    let origin = *ORIGIN.get_or_init(Instant::now);
-    u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The monotonic clock that goes on through a suspend; where the kernel has none, the one that stands still meanwhile.
+#[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+fn since_boot() -> Duration {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Ok(time) = clock_gettime(ClockId::CLOCK_BOOTTIME) {
+        return time.into();
+    }
+    ORIGIN.get_or_init(Instant::now).elapsed()
 }
 
 /// Milliseconds since 1970, as the machine believes: what time-based ids are stamped with.

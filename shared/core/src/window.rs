@@ -21,9 +21,9 @@ use crate::range::Range;
 /// How far clocks may be apart before it matters, in milliseconds.
 pub const CLOCK_BOUND_MS: u64 = 1_000;
 
-/// How far the clock of a process that wants to become a worker may be from its agent's, in milliseconds. Its request may
-/// have been on its way for a while.
-pub const WORKER_CLOCK_BOUND_MS: u64 = 5_000;
+/// How far an asker's clock may be from the one that it is compared with, in milliseconds: a process that wants to become
+/// a worker from its agent's, a region from the middle of everybody's. Its request may have been on its way for a while.
+pub const ASKER_CLOCK_BOUND_MS: u64 = 5_000;
 
 /// A slot of a time-based namespace, and who stamps in it: the roster's entry of the slot's own number line.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,15 @@ pub enum WindowRefusal {
         /// When there is something to give again, milliseconds since the Unix epoch.
         until_ms: u64,
     },
+    /// The asker's clock is too far from the others'.
+    #[error(
+        "this region's clock is {} ms {} most clocks: set it right (at most {ASKER_CLOCK_BOUND_MS} ms are allowed)",
+        off_ms.unsigned_abs(), if *off_ms > 0 { "ahead of" } else { "behind" }
+    )]
+    ClockOff {
+        /// How far ahead, in milliseconds; negative behind.
+        off_ms: i64,
+    },
 }
 
 /// What a region's window is decided by.
@@ -69,6 +78,8 @@ pub struct RegionAsk {
     pub asker_ms: u64,
     /// The median of all regions' clocks, where any was heard.
     pub median_ms: Option<u64>,
+    /// The median of those and the authority's own.
+    pub middle_ms: Option<u64>,
     /// How long a region that is cut off may stamp.
     pub length_ms: u64,
     /// At most so many units.
@@ -80,6 +91,10 @@ pub struct RegionAsk {
 /// # Errors
 /// [`WindowRefusal`]; nothing is to be written then.
 pub fn region_window(layout: &Layout, ask: &RegionAsk) -> Result<Range, WindowRefusal> {
+    if let Some(middle) = ask.middle_ms.filter(|middle| ask.asker_ms.abs_diff(*middle) > ASKER_CLOCK_BOUND_MS) {
+        let off_ms = i64::try_from(i128::from(ask.asker_ms) - i128::from(middle)).unwrap_or(i64::MAX);
+        return Err(WindowRefusal::ClockOff { off_ms });
+    }
     let together = ask.granter_ms.min(ask.asker_ms);
     let judged_ms = ask.median_ms.map_or(together, |median| together.min(median.saturating_add(CLOCK_BOUND_MS)));
     window(layout, ask.watermark, ask.goes_on, judged_ms, ask.length_ms, ask.want)

@@ -15,7 +15,8 @@ fn unit(ms: u64) -> u64 {
 }
 
 fn ask(watermark: u64, granter_ms: u64, asker_ms: u64, median_ms: Option<u64>) -> RegionAsk {
-    RegionAsk { watermark, goes_on: false, granter_ms, asker_ms, median_ms, length_ms: DAY, want: u64::MAX }
+    let middle_ms = None;
+    RegionAsk { watermark, goes_on: false, granter_ms, asker_ms, median_ms, middle_ms, length_ms: DAY, want: u64::MAX }
 }
 
 fn region(granter: u64, asker: u64, median: Option<u64>) -> Range {
@@ -30,6 +31,18 @@ fn a_window_ends_by_the_earlier_clock() {
     assert_eq!(region(NOW, NOW + 365 * DAY, None).hi(), unit(NOW + DAY));
     // Both are ahead, and most regions are not.
     assert_eq!(region(NOW + 9 * DAY, NOW + 9 * DAY, Some(NOW)).hi(), unit(NOW + DAY + CLOCK_BOUND_MS));
+}
+
+/// No new window above the bound; it is the odd clock that is refused, and not whoever it disagrees with.
+#[test]
+fn a_region_whose_clock_is_off_is_given_no_window() {
+    let of =
+        |asker, middle| region_window(&layout(), &RegionAsk { middle_ms: Some(middle), ..ask(0, NOW, asker, None) });
+    assert!(of(NOW + ASKER_CLOCK_BOUND_MS, NOW).is_ok());
+    assert_eq!(of(NOW + DAY, NOW), Err(WindowRefusal::ClockOff { off_ms: 86_400_000 }));
+    assert_eq!(of(NOW - DAY / 3, NOW), Err(WindowRefusal::ClockOff { off_ms: -28_800_000 }));
+    // The authority's clock is a year ahead: two regions agree.
+    assert_eq!(median(vec![NOW, NOW + 20, NOW + 365 * DAY]), Some(NOW + 20));
 }
 
 #[test]
