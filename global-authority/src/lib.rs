@@ -42,6 +42,12 @@ const SETTLE_EVERY: Duration = Duration::from_secs(1);
 const METRICS: &[MetricDef] = &[
     metric("cadastre_grants_total", MetricKind::Counter, "Ranges granted, by namespace."),
     metric("cadastre_quarantined", MetricKind::Gauge, "1 while the authority gives nothing out."),
+    metric(
+        "cadastre_witness_up",
+        MetricKind::Gauge,
+        "1 while the witness answers and holds marks; absent where there is none.",
+    ),
+    metric("cadastre_witness_failures_total", MetricKind::Counter, "Times that the witness could not be used."),
     metric("cadastre_space_left", MetricKind::Gauge, "Ordinals that can still be granted, by namespace."),
     metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
     metric("cadastre_burned", MetricKind::Gauge, "Ordinals that will never be issued, by namespace."),
@@ -145,6 +151,7 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
+        authority.look_at_witness().await;
         if let Err(error) = authority.publish_gauges().await {
             tracing::debug!(%error, "no gauges");
         }

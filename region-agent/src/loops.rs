@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::Agent;
+use crate::metrics as meter;
 use crate::quota::Exchange;
 
 /// Refills at once, of all namespaces together.
@@ -24,6 +25,8 @@ const DRAIN_EVERY: Duration = Duration::from_secs(1);
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// For one round of that.
 const SHARE_WITHIN: Duration = Duration::from_secs(2);
+/// The witness is looked at this often.
+const WITNESS_EVERY: Duration = Duration::from_secs(2);
 /// Wishes for grants within this time go into one message.
 const GATHER: Duration = Duration::from_millis(5);
 /// That time doubles at most this often: to 1.3 seconds.
@@ -102,6 +105,18 @@ pub async fn quotas(mut exchange: Exchange, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.wait() => return,
             () = sleep(SHARE_EVERY) => {}
+        }
+    }
+}
+
+/// Looks at the witness of the region's store: one that is gone, or was flushed, is told before it is needed.
+pub async fn witness(agent: Arc<Agent>, shutdown: Shutdown) {
+    loop {
+        agent.ctx.continuity.look_at_witness().await;
+        meter::witness(&agent.ctx.me.region, &agent.ctx.continuity.witness_status());
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = sleep(WITNESS_EVERY) => {}
         }
     }
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use cadastre_core::ids::Name;
 use cadastre_protocol::error::Code;
+use cadastre_protocol::ids::WitnessStatus;
 use cadastre_runtime::telemetry::{MetricDef, MetricKind};
 use metrics::Unit;
 
@@ -88,6 +89,13 @@ pub const METRICS: &[MetricDef] = &[
         Unit::Count,
         "1 while the store is known to be current; 0 while nothing is carved from it.",
     ),
+    def(
+        "cadastre_witness_up",
+        Gauge,
+        Unit::Count,
+        "1 while the witness of the region's store answers and holds marks; absent where there is none.",
+    ),
+    def("cadastre_witness_failures_total", Counter, Unit::Count, "Times that the witness could not be used."),
     def("cadastre_uplink_up", Gauge, Unit::Count, "1 while the authority answers this agent."),
     def(
         "cadastre_uplink_seconds",
@@ -278,6 +286,16 @@ pub fn tiers(region: &Name, epoch: u64, store_up: bool, proven: bool, uplink_up:
 pub fn quota_exchange(region: &Name, up: bool, agents: usize) {
     metrics::gauge!("cadastre_quota_redis_up", "region" => label(region)).set(f64::from(u8::from(up)));
     metrics::gauge!("cadastre_quota_agents", "region" => label(region)).set(agents as f64);
+}
+
+/// How the witness of the region's store is.
+pub fn witness(region: &Name, status: &WitnessStatus) {
+    if status.mode == "none" {
+        return;
+    }
+    let up = f64::from(u8::from(status.state == "ok"));
+    metrics::gauge!("cadastre_witness_up", "region" => label(region)).set(up);
+    metrics::counter!("cadastre_witness_failures_total", "region" => label(region)).absolute(status.failures);
 }
 
 /// A message was answered.

@@ -9,9 +9,23 @@ use crate::scratch::Scratch;
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the folder is ours");
+    for entry in std::fs::read_dir(from).expect("the folder is ours") {
+        let entry = entry.expect("the folder is ours");
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_all(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).expect("the folder is ours");
+        }
+    }
+}
 
 const BOUND: Duration = Duration::from_secs(20);
 
@@ -90,6 +104,22 @@ impl Redis {
         self.launch();
     }
 
+    /// Kills it and returns its files, as a backup would have them. It is not started again.
+    pub fn files(&self) -> Scratch {
+        self.kill9();
+        let copy = Scratch::new("redis-files");
+        copy_all(self.folder.path(), copy.path());
+        copy
+    }
+
+    /// Kills it, puts older files in the place of its own, and starts it on them.
+    pub fn put_back(&self, files: &Scratch) {
+        self.kill9();
+        std::fs::remove_dir_all(self.folder.path()).expect("the folder is ours");
+        copy_all(files.path(), self.folder.path());
+        self.launch();
+    }
+
     /// SIGSTOP: connections stay open and nothing answers.
     pub fn pause(&self) {
         self.each(Managed::pause);
@@ -127,7 +157,9 @@ impl Redis {
             .stderr(Stdio::null());
         let server = Managed::start("redis-server (`ops/test` installs it)", command, "KILL");
         let until = Instant::now() + BOUND;
-        while self.command(&["PING"]).ok().as_deref() != Some("+PONG") {
+        // One with a password says so instead, and is there as well.
+        let there = |answer: String| answer == "+PONG" || answer.starts_with("-NOAUTH");
+        while !self.command(&["PING"]).is_ok_and(there) {
             assert!(server.is_alive(), "redis-server ended at start:\n{}", self.log());
             assert!(Instant::now() < until, "redis-server does not answer:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));

@@ -72,6 +72,7 @@ use super::{admin as handlers, observe, regions};
         admin::Verdict,
         admin::Checked,
         admin::Quarantines,
+        cadastre_protocol::ids::WitnessStatus,
         admin::QuarantineView,
         admin::Lift,
         Origin,

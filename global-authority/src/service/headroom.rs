@@ -77,6 +77,16 @@ impl Authority {
 }
 
 impl Authority {
+    /// Looks at the witness, and publishes how it is: one that is gone, or was flushed, is told before it is needed.
+    pub async fn look_at_witness(&self) {
+        self.continuity.look_at_witness().await;
+        let status = self.continuity.witness_status();
+        if status.mode != "none" {
+            metrics::gauge!("cadastre_witness_up").set(f64::from(u8::from(status.state == "ok")));
+            metrics::counter!("cadastre_witness_failures_total").absolute(status.failures);
+        }
+    }
+
     /// Publishes what is left as gauges.
     ///
     /// # Errors

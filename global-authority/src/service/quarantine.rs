@@ -138,6 +138,10 @@ impl Authority {
 
     async fn evidence(&self) -> Result<Evidence, ServiceError> {
         let witnessed = self.continuity.read_witness().await?;
+        self.evidence_with(witnessed).await
+    }
+
+    async fn evidence_with(&self, witnessed: Option<Marks>) -> Result<Evidence, ServiceError> {
         let marks: Vec<ScopeMark> =
             witnessed.iter().flatten().map(|(scope, mark)| ScopeMark { scope: scope.clone(), mark: *mark }).collect();
         let empty = witnessed.is_none();
@@ -349,7 +353,9 @@ impl Authority {
     /// # Errors
     /// Those of the store and the witness.
     pub async fn quarantines(&self) -> Result<Quarantines, ServiceError> {
-        let evidence = self.evidence().await?;
+        // It can be seen also while the witness cannot be used.
+        let witnessed = self.continuity.read_witness().await.unwrap_or_default();
+        let evidence = self.evidence_with(witnessed).await?;
         let generation = self.continuity.standing().generation;
         let mut waiting_for = match self.judge(&evidence, generation) {
             Exit::Waiting { silent } => silent.iter().map(Name::to_string).collect(),
@@ -375,7 +381,7 @@ impl Authority {
             WitnessMode::BestEffort => format!("{how}, best-effort witness"),
             WitnessMode::None => format!("{how}, unwitnessed: a restored copy is only found when regions speak"),
         };
-        Ok(Quarantines { continuity, quarantines })
+        Ok(Quarantines { continuity, witness: self.continuity.witness_status(), quarantines })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::admin::{Quarantines, RegionView};
-use cadastre_protocol::ids::Status;
+use cadastre_protocol::ids::{Status, WitnessStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -165,12 +165,37 @@ async fn ready(findings: &mut Findings, what: &str, api: &Api) {
     findings.wrong(Grade::Bad, what, format!("not ready: {detail}"), "see the lines below, and its log");
 }
 
+/// A required witness that cannot be used stops answers; one that is only asked for its word does not.
+fn witness(findings: &mut Findings, what: &str, status: &WitnessStatus) {
+    let grade = if status.mode == "required" { Grade::Bad } else { Grade::Warning };
+    match (status.mode.as_str(), status.state.as_str()) {
+        ("none", _) => {
+            let detail = "it has no witness: a restored backup, a cloned disk or a standby that lagged is only found when \
+                          the other side speaks";
+            let cure = "set CADASTRE_WITNESS to a place in another failure domain";
+            findings.wrong(Grade::Warning, what, detail, cure);
+        }
+        (mode, "down") => {
+            let why = status.last_error.as_deref().unwrap_or("no reason given");
+            let stops =
+                if grade == Grade::Bad { "nothing new is given out until it is back" } else { "it goes on without" };
+            let detail = format!("its {} witness cannot be used ({stops}): {why}", mode.replace('_', "-"));
+            findings.wrong(grade, what, detail, "look at the witness: its disk, or its Redis and the way there");
+        }
+        (mode, "empty") => {
+            let detail = format!("its {} witness is empty: it was flushed, or lost", mode.replace('_', "-"));
+            let cure = "find out who emptied it; a required one is filled once the other side has spoken, a best-effort one \
+                        at the next start";
+            findings.wrong(grade, what, detail, cure);
+        }
+        _ => {}
+    }
+}
+
 fn quarantines(findings: &mut Findings, answer: &Quarantines) {
     let what = "authority's store";
-    if answer.quarantines.is_empty() && answer.continuity.contains("unwitnessed") {
-        let cure = "set CADASTRE_WITNESS to a place in another failure domain";
-        findings.wrong(Grade::Warning, what, &answer.continuity, cure);
-    } else if answer.quarantines.is_empty() {
+    witness(findings, what, &answer.witness);
+    if answer.quarantines.is_empty() && answer.witness.state == "ok" {
         findings.good(what, format!("proved current ({})", answer.continuity));
     }
     for quarantine in &answer.quarantines {
@@ -252,6 +277,7 @@ fn agent_status(findings: &mut Findings, what: &str, status: &Status) {
         let cure = "it goes on with the segments in memory; look at the database, its disk and its log";
         findings.wrong(Grade::Bad, what, format!("its store is {}: {why}", status.store.state), cure);
     }
+    witness(findings, what, &status.witness);
     if matches!(status.continuity.as_str(), "unproven" | "went_back") || status.quarantined {
         let detail = format!("its store is {}, so it carves nothing", status.continuity);
         findings.wrong(

@@ -26,6 +26,10 @@ pub async fn run(common: &Common, verb: QuarantineVerb) -> Result<Outcome, CliEr
 fn list(answer: Value) -> Result<(), CliError> {
     let answer: Quarantines = typed(answer)?;
     show::line(format!("the authority's store is {}", answer.continuity));
+    if answer.witness.state == "down" || answer.witness.state == "empty" {
+        let why = answer.witness.last_error.map(|why| format!(": {why}")).unwrap_or_default();
+        show::line(format!("its {} witness is {}{why}", answer.witness.mode.replace('_', "-"), answer.witness.state));
+    }
     let mut table = Table::new(&["scope", "state", "since", "waits for", "why"]);
     for quarantine in answer.quarantines {
         let waits = if quarantine.waiting_for.is_empty() { "-".to_owned() } else { quarantine.waiting_for.join(", ") };

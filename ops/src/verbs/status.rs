@@ -58,6 +58,10 @@ fn one(status: &Status) {
         status.continuity,
         clock.unwrap_or_default()
     ));
+    if status.witness.state == "down" || status.witness.state == "empty" {
+        let why = because(status.witness.last_error.as_deref());
+        show::line(format!("  witness {} ({}){why}", status.witness.state, status.witness.mode.replace('_', " ")));
+    }
     let mut table = Table::new(&["namespace", ">ids/s", ">in agent", ">lasts", ">with region", ">lasts", "refill"]);
     for namespace in &status.namespaces {
         table.row(vec![

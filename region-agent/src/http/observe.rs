@@ -64,6 +64,7 @@ pub async fn status(State(app): State<App>, headers: HeaderMap) -> Answer<axum::
             last_error: health.store_error,
         },
         continuity: continuity_word(agent.ctx.continuity.standing().how).to_owned(),
+        witness: agent.ctx.continuity.witness_status(),
         quarantined: health.quarantined,
         clock_offset_ms: health.clock_offset_ms,
         namespaces,

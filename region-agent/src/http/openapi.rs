@@ -48,6 +48,7 @@ use super::{ids, ledger, observe, origins, segments, workers};
         wire::Status,
         wire::UplinkStatus,
         wire::StoreStatus,
+        wire::WitnessStatus,
         wire::NamespaceStatus,
         ledger::SegmentsPage,
         ledger::HoldingView,

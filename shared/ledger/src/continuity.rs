@@ -14,14 +14,16 @@ use cadastre_runtime::db::Db;
 
 use crate::error::LedgerError;
 use crate::sql::{self, ScopeRow, StoreRow};
-use crate::witness::{Marks, Raise};
+use crate::witness::{Marks, Raise, WitnessError};
 
 mod lift;
 mod standing;
+mod trouble;
 
 use lift::contained;
 pub use lift::{contains_marks, lift};
 pub use standing::{How, Parts, Standing};
+use trouble::Trouble;
 
 /// How often the gate re-reads the witness when another healthy process raised it in between.
 const GATE_TRIES: usize = 8;
@@ -30,6 +32,7 @@ const GATE_TRIES: usize = 8;
 pub struct Continuity {
     parts: Parts,
     standing: Mutex<Standing>,
+    trouble: Mutex<Trouble>,
 }
 
 impl Continuity {
@@ -37,7 +40,7 @@ impl Continuity {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let standing = Standing { generation: Generation::default(), how: How::Suspect, may_fill: false };
-        Self { parts, standing: Mutex::new(standing) }
+        Self { parts, standing: Mutex::new(standing), trouble: Mutex::default() }
     }
 
     /// What this process holds to be true.
@@ -110,6 +113,7 @@ impl Continuity {
                 })
             })
             .await?;
+        self.claim(cluster).await?;
         self.fill_witness(Marks::from([(first, mark)])).await?;
         Ok(self.stand(Standing { generation, how: How::Initialised, may_fill: false }))
     }
@@ -129,6 +133,7 @@ impl Continuity {
                 store.role, self.parts.role
             )));
         }
+        self.claim(store.cluster_id).await?;
         // Crashed between making the store and filling the witness: one row, nothing was ever exposed.
         let unborn =
             marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
@@ -339,14 +344,8 @@ impl Continuity {
             None => vec![],
             Some(version) => self.roster_since(version.unwrap_or_default()).await?,
         };
-        match (witness.raise(raises, roster).await, self.parts.mode) {
-            (Ok(raised), _) => Ok(raised),
-            (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),
-            (Err(error), _) => {
-                tracing::error!(%error, "the best-effort witness was not raised");
-                Ok(true)
-            }
-        }
+        // A best-effort one that cannot be raised holds no answer up.
+        Ok(self.believed(witness.raise(raises, roster).await.map(Some))?.unwrap_or(true))
     }
 
     async fn roster_since(&self, version: (Generation, u64)) -> Result<Vec<Entry>, LedgerError> {
@@ -398,14 +397,15 @@ impl Continuity {
         }
     }
 
-    fn believed<T>(&self, result: Result<Option<T>, crate::witness::WitnessError>) -> Result<Option<T>, LedgerError> {
+    fn believed<T>(&self, result: Result<Option<T>, WitnessError>) -> Result<Option<T>, LedgerError> {
+        self.note(result.as_ref().map(|_| ()));
         match (result, self.parts.mode) {
             (Ok(value), _) => Ok(value),
-            (Err(e), WitnessMode::Required) => Err(LedgerError::Witness(e.to_string())),
-            (Err(error), _) => {
-                tracing::error!(%error, "the best-effort witness cannot be used");
+            (Err(WitnessError::Unavailable(why)), WitnessMode::BestEffort | WitnessMode::None) => {
+                tracing::debug!(why, "goes on without the best-effort witness");
                 Ok(None)
             }
+            (Err(error), _) => Err(LedgerError::Witness(error.to_string())),
         }
     }
 

@@ -343,8 +343,11 @@ pub struct Checked {
 /// `GET /v1/quarantines`.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Quarantines {
-    /// What is known of the store's past: `witnessed`, `testified`, `initialised`, `unwitnessed`.
+    /// What is known of the store's past: `initialised`, `witnessed`, `testified`, `stated`, `unproven`, `went_back`.
     pub continuity: String,
+    /// How the store's witness is.
+    #[serde(default)]
+    pub witness: crate::ids::WitnessStatus,
     /// Scopes that give nothing out.
     pub quarantines: Vec<QuarantineView>,
 }

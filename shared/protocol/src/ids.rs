@@ -258,6 +258,9 @@ pub struct Status {
     pub store: StoreStatus,
     /// What is known of the store's past: `witnessed`, `confirmed`, `unproven`, `went_back`.
     pub continuity: String,
+    /// How the store's witness is.
+    #[serde(default)]
+    pub witness: WitnessStatus,
     /// Whether the authority said that it is in quarantine.
     pub quarantined: bool,
     /// The agent's clock minus the authority's, in milliseconds, from the last answer.
@@ -284,6 +287,19 @@ pub struct StoreStatus {
     pub state: String,
     /// The last error, in words.
     pub last_error: Option<String>,
+}
+
+/// The witness of a store.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct WitnessStatus {
+    /// `required`, `best_effort` or `none`.
+    pub mode: String,
+    /// `ok`, `down`, `empty` or `none`.
+    pub state: String,
+    /// Why it could not be used when it was last asked.
+    pub last_error: Option<String>,
+    /// How often it could not be used since the process started.
+    pub failures: u64,
 }
 
 /// One namespace at an agent.

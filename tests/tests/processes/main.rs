@@ -38,3 +38,4 @@ mod twins;
 mod waiting;
 mod wan;
 mod windows;
+mod witness;

@@ -7,15 +7,18 @@
 //! the store that it watches, so that two stores never share one by accident.
 
 pub mod file;
+pub mod redis;
 pub mod setting;
 mod sql;
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use cadastre_core::ids::ClusterId;
 use cadastre_core::mark::{Mark, Scope};
 use cadastre_core::roster::Entry;
 
+pub use self::redis::RedisWitness;
 pub use file::FileWitness;
 
 /// Marks by scope.
@@ -81,4 +84,14 @@ pub trait Witness: Send + Sync {
     /// # Errors
     /// [`WitnessError`].
     async fn roster(&self) -> Result<Vec<Entry>, WitnessError>;
+
+    /// Says of which cluster the store is, where that is known: a witness that several clusters can reach
+    /// belongs to the first one that says so.
+    ///
+    /// # Errors
+    /// [`WitnessError::WrongOwner`] where it belongs to another cluster.
+    async fn claim(&self, cluster: ClusterId) -> Result<(), WitnessError> {
+        let _ = cluster;
+        Ok(())
+    }
 }
