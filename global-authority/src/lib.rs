@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cadastre_ledger::continuity::Parts;
 use cadastre_ledger::witness::setting;
-use cadastre_runtime::clock::SystemClock;
+use cadastre_runtime::clock::{Stopwatch, SystemClock};
 use cadastre_runtime::data_dir::DataDir;
 use cadastre_runtime::db;
 use cadastre_runtime::entropy::SystemEntropy;
@@ -137,6 +137,7 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
 
 /// Looks at a quarantine, and publishes the gauges, until the process stops.
 async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
+    let mut rest = 0_u64;
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
@@ -145,8 +146,15 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
+        // Where there is much to read, gauges are published less often: at most a twentieth of the time.
+        if rest > 0 {
+            rest -= 1;
+            continue;
+        }
+        let watch = Stopwatch::start();
         if let Err(error) = authority.publish_gauges().await {
             tracing::debug!(%error, "no gauges");
         }
+        rest = (watch.seconds() * 20.0) as u64;
     }
 }
