@@ -39,13 +39,56 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Every metric of the authority.
-const METRICS: &[MetricDef] = &[
+pub const METRICS: &[MetricDef] = &[
     metric("cadastre_grants_total", MetricKind::Counter, "Ranges granted, by namespace."),
+    metric("cadastre_grant_refusals_total", MetricKind::Counter, "Wants of regions that got nothing, by code."),
+    metric(
+        "cadastre_fence_refusals_total",
+        MetricKind::Counter,
+        "Messages of agents that were refused because of who sent them: an old epoch, another store, a copy; by code.",
+    ),
     metric("cadastre_quarantined", MetricKind::Gauge, "1 while the authority gives nothing out."),
     metric("cadastre_space_left", MetricKind::Gauge, "Ordinals that can still be granted, by namespace."),
-    metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
+    metric("cadastre_watermark", MetricKind::Gauge, "Everything below was granted, by namespace (an ordinal)."),
+    metric(
+        "cadastre_space_used_ratio",
+        MetricKind::Gauge,
+        "Share of the space (of a layout: of its time) that is behind us, 0 to 1, by namespace.",
+    ),
+    metric(
+        "cadastre_space_ends_seconds",
+        MetricKind::Gauge,
+        "How long the whole space lasts at the present rate, by namespace; -1 at rate 0.",
+    ),
+    metric("cadastre_layout_ends_seconds", MetricKind::Gauge, "How long a layout's bits last, by time-based namespace."),
+    metric("cadastre_issued_estimate", MetricKind::Gauge, "Ordinals that were probably issued, by namespace."),
     metric("cadastre_burned", MetricKind::Gauge, "Ordinals that will never be issued, by namespace."),
+    metric("cadastre_burned_ratio", MetricKind::Gauge, "Share of what was granted that is burned, by namespace."),
+    metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
+    metric(
+        "cadastre_runway_seconds",
+        MetricKind::Gauge,
+        "How long a region goes on alone at the rate seen, as the authority knows it, by namespace and region; -1 at rate 0.",
+    ),
+    metric(
+        "cadastre_runway_at_peak_seconds",
+        MetricKind::Gauge,
+        "The same at the day's peak.",
+    ),
+    metric("cadastre_window_seconds", MetricKind::Gauge, "How long a region may still stamp, by namespace and region."),
     metric("cadastre_region_heard_seconds", MetricKind::Gauge, "Seconds since a region's last message."),
+    metric("cadastre_region_fenced", MetricKind::Gauge, "1 while a region is fenced and waits for recover."),
+    metric("cadastre_agents", MetricKind::Gauge, "Live agents, by region."),
+    metric(
+        "cadastre_agent_clock_offset_seconds",
+        MetricKind::Gauge,
+        "The agents' clock that is farthest from the authority's: its difference, by region.",
+    ),
+    metric(
+        "cadastre_verify_findings",
+        MetricKind::Gauge,
+        "What the last check of every invariant found. Anything but 0 is an emergency.",
+    ),
 ];
 
 const fn metric(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {

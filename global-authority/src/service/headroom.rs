@@ -99,41 +99,6 @@ impl Authority {
     }
 }
 
-impl Authority {
-    /// Publishes what is left as gauges.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
-        metrics::gauge!("cadastre_quarantined").set(if self.is_open() { 0.0 } else { 1.0 });
-        let now = self.now_ms();
-        let headroom = self.headroom().await?;
-        self.sample(&headroom);
-        for namespace in headroom.namespaces {
-            let name = namespace.name.to_string();
-            if namespace.kind == NamespaceKind::Snowflake {
-                let ends = namespace.space_ends_at.unwrap_or(now).saturating_sub(now);
-                metrics::gauge!("cadastre_layout_ends_seconds", "namespace" => name.clone()).set(ends as f64 / 1_000.0);
-            }
-            metrics::gauge!("cadastre_space_left", "namespace" => name.clone()).set(namespace.space_left as f64);
-            metrics::gauge!("cadastre_burned", "namespace" => name.clone()).set(namespace.burned as f64);
-            for region in namespace.regions {
-                let word = region.region.to_string();
-                metrics::gauge!("cadastre_region_left", "namespace" => name.clone(), "region" => word.clone())
-                    .set(region.left as f64);
-                if let Some(hours) = region.window_hours {
-                    metrics::gauge!("cadastre_window_seconds", "namespace" => name.clone(), "region" => word.clone())
-                        .set(hours * 3_600.0);
-                }
-                if let Some(seconds) = region.heard_seconds {
-                    metrics::gauge!("cadastre_region_heard_seconds", "region" => word).set(seconds as f64);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 fn region_headroom(
     name: &Name,
     region: &cadastre_core::roster::RegionEntry,

@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod catalog;
 pub mod error;
+pub mod gauges;
 pub mod grants;
 pub mod headroom;
 pub mod line;

@@ -23,6 +23,7 @@ use super::{ids, ledger, observe, origins, segments, workers};
         workers::renew,
         workers::end,
         origins::origin,
+        duplicates::report,
         ledger::segments,
         ledger::verify,
         observe::status,

@@ -65,6 +65,7 @@ mod chunks;
 mod client;
 mod conversation;
 mod entry;
+mod duplicates;
 mod error;
 mod fork;
 mod id;

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, error, ids, link, workers};
+use cadastre_protocol::{admin, duplicates, error, ids, link, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +40,8 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("worker-renewal", round::<workers::WorkerRenewal>, true),
     ("worker-end", round::<workers::WorkerEnd>, true),
     ("worker-answer", round::<workers::WorkerAnswer>, false),
+    ("duplicate-report", round::<duplicates::DuplicateReport>, true),
+    ("duplicate-noted", round::<duplicates::DuplicateNoted>, false),
     ("origin-snowflake", round::<ids::Origin>, false),
     ("origin", round::<ids::Origin>, false),
     ("origin-partial", round::<ids::Origin>, false),
