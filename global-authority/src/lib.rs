@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cadastre_ledger::continuity::Parts;
 use cadastre_ledger::witness::setting;
-use cadastre_runtime::clock::SystemClock;
+use cadastre_runtime::clock::{Stopwatch, SystemClock};
 use cadastre_runtime::data_dir::DataDir;
 use cadastre_runtime::db;
 use cadastre_runtime::entropy::SystemEntropy;
@@ -39,8 +39,14 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Every metric of the authority.
-const METRICS: &[MetricDef] = &[
+pub const METRICS: &[MetricDef] = &[
     metric("cadastre_grants_total", MetricKind::Counter, "Ranges granted, by namespace."),
+    metric("cadastre_grant_refusals_total", MetricKind::Counter, "Wants of regions that got nothing, by code."),
+    metric(
+        "cadastre_fence_refusals_total",
+        MetricKind::Counter,
+        "Messages of agents that were refused because of who sent them: an old epoch, another store, a copy; by code.",
+    ),
     metric("cadastre_quarantined", MetricKind::Gauge, "1 while the authority gives nothing out."),
     metric(
         "cadastre_witness_up",
@@ -49,9 +55,46 @@ const METRICS: &[MetricDef] = &[
     ),
     metric("cadastre_witness_failures_total", MetricKind::Counter, "Times that the witness could not be used."),
     metric("cadastre_space_left", MetricKind::Gauge, "Ordinals that can still be granted, by namespace."),
-    metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
+    metric("cadastre_watermark", MetricKind::Gauge, "Everything below was granted, by namespace (an ordinal)."),
+    metric(
+        "cadastre_space_used_ratio",
+        MetricKind::Gauge,
+        "Share of the space (of a layout: of its time) that is behind us, 0 to 1, by namespace.",
+    ),
+    metric(
+        "cadastre_space_ends_seconds",
+        MetricKind::Gauge,
+        "How long the whole space lasts at the present rate, by namespace; -1 at rate 0.",
+    ),
+    metric(
+        "cadastre_layout_ends_seconds",
+        MetricKind::Gauge,
+        "How long a layout's bits last, by time-based namespace.",
+    ),
+    metric("cadastre_issued_estimate", MetricKind::Gauge, "Ordinals that were probably issued, by namespace."),
     metric("cadastre_burned", MetricKind::Gauge, "Ordinals that will never be issued, by namespace."),
+    metric("cadastre_burned_ratio", MetricKind::Gauge, "Share of what was granted that is burned, by namespace."),
+    metric("cadastre_region_left", MetricKind::Gauge, "Ordinals a region can still carve, by namespace and region."),
+    metric(
+        "cadastre_runway_seconds",
+        MetricKind::Gauge,
+        "How long a region goes on alone at the rate seen, as the authority knows it, by namespace and region; -1 at rate 0.",
+    ),
+    metric("cadastre_runway_at_peak_seconds", MetricKind::Gauge, "The same at the day's peak."),
+    metric("cadastre_window_seconds", MetricKind::Gauge, "How long a region may still stamp, by namespace and region."),
     metric("cadastre_region_heard_seconds", MetricKind::Gauge, "Seconds since a region's last message."),
+    metric("cadastre_region_fenced", MetricKind::Gauge, "1 while a region is fenced and waits for recover."),
+    metric("cadastre_agents", MetricKind::Gauge, "Live agents, by region."),
+    metric(
+        "cadastre_agent_clock_offset_seconds",
+        MetricKind::Gauge,
+        "The agents' clock that is farthest from the authority's: its difference, by region.",
+    ),
+    metric(
+        "cadastre_verify_findings",
+        MetricKind::Gauge,
+        "What the last check of every invariant found. Anything but 0 is an emergency.",
+    ),
 ];
 
 const fn metric(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
@@ -143,6 +186,7 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
 
 /// Looks at a quarantine, and publishes the gauges, until the process stops.
 async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
+    let mut rest = 0_u64;
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
@@ -152,8 +196,15 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
         authority.look_at_witness().await;
+        // Where there is much to read, gauges are published less often: at most a twentieth of the time.
+        if rest > 0 {
+            rest -= 1;
+            continue;
+        }
+        let watch = Stopwatch::start();
         if let Err(error) = authority.publish_gauges().await {
             tracing::debug!(%error, "no gauges");
         }
+        rest = (watch.seconds() * 20.0) as u64;
     }
 }

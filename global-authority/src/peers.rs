@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
-use cadastre_protocol::admin::{Nothing, Verdict};
-use cadastre_protocol::error::Problem;
-use cadastre_protocol::ids::Origin;
+use cadastre_core::ids::Name;
+use cadastre_protocol::admin::{AgentView, AgentWord, Nothing, Verdict};
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_protocol::ids::{Origin, Status};
+use serde_json::Value;
 
 /// How long a region is waited for.
 const PATIENCE: Duration = Duration::from_millis(1_500);
@@ -68,4 +70,59 @@ impl Peers {
         }
         None
     }
+
+    /// Each agent's own word, asked side by side.
+    pub async fn statuses(&self, agents: Vec<AgentView>, token: &str) -> Vec<AgentWord> {
+        let asked: Vec<_> = agents
+            .into_iter()
+            .map(|agent| {
+                let (client, token) = (self.client.clone(), token.to_owned());
+                tokio::spawn(async move {
+                    let word = status(&client, agent.url.as_deref(), &token).await;
+                    let (status, problem) = word.map_or_else(|p| (None, Some(p)), |s| (Some(s), None));
+                    AgentWord { incarnation: agent.incarnation, url: agent.url, status, problem }
+                })
+            })
+            .collect();
+        let mut words = Vec::new();
+        for word in asked {
+            words.extend(word.await);
+        }
+        words
+    }
+
+    /// A page of a region's ledger as its agent gives it, or its problem; `None` where none can be asked.
+    pub async fn segments(
+        &self,
+        urls: &[String],
+        token: &str,
+        namespace: &Name,
+        after: Option<u64>,
+    ) -> Option<Result<Value, Problem>> {
+        for url in urls {
+            let mut query = vec![("namespace", namespace.to_string())];
+            query.extend(after.map(|after| ("after", after.to_string())));
+            let asked = self.client.get(format!("{url}/v1/segments")).query(&query).bearer_auth(token).send().await;
+            let Ok(answer) = asked else { continue };
+            if answer.status().is_success() {
+                if let Ok(page) = answer.json().await {
+                    return Some(Ok(page));
+                }
+            } else if let Ok(problem) = answer.json().await {
+                return Some(Err(problem));
+            }
+        }
+        None
+    }
+}
+
+async fn status(client: &reqwest::Client, url: Option<&str>, token: &str) -> Result<Status, Problem> {
+    let away = |why: &str| Problem::new(Code::UpstreamUnavailable, why);
+    let url = url.ok_or_else(|| away("it says no address; set --advertise-url at the agent"))?;
+    let asked = client.get(format!("{url}/v1/status")).bearer_auth(token).send().await;
+    let answer = asked.map_err(|_| away("it does not answer at its address; the way there may be cut"))?;
+    if answer.status().is_success() {
+        return answer.json().await.map_err(|_| away("it answers with something else than its status"));
+    }
+    Err(answer.json().await.unwrap_or_else(|_| away("it refuses, without saying why")))
 }

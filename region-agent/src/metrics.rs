@@ -80,6 +80,18 @@ pub const METRICS: &[MetricDef] = &[
         Unit::Count,
         "Ranges refused because they overlap what was held before. Anything but 0 is an emergency.",
     ),
+    def(
+        "cadastre_duplicates_reported_total",
+        Counter,
+        Unit::Count,
+        "Ids that callers say came twice, by namespace. One is enough to wake somebody up.",
+    ),
+    def(
+        "cadastre_authority_quarantined",
+        Gauge,
+        Unit::Count,
+        "1 while the authority says that it is in quarantine: this region gets nothing new.",
+    ),
     def("cadastre_region_epoch", Gauge, Unit::Count, "The region's epoch; 0 before the authority's first answer."),
     def("cadastre_clock_offset_seconds", Gauge, Unit::Seconds, "This agent's clock minus the authority's."),
     def("cadastre_store_up", Gauge, Unit::Count, "1 while the region's store answers."),
@@ -264,8 +276,20 @@ pub fn overlap(region: &Name, namespace: &Name) {
         .increment(1);
 }
 
+/// A caller says that an id came twice.
+pub fn duplicate(region: &Name, namespace: &Name) {
+    metrics::counter!("cadastre_duplicates_reported_total", "region" => label(region), "namespace" => label(namespace))
+        .increment(1);
+}
+
+/// What the authority says of itself.
+pub fn authority(region: &Name, quarantined: bool) {
+    metrics::gauge!("cadastre_authority_quarantined", "region" => label(region)).set(f64::from(u8::from(quarantined)));
+}
+
 /// Makes the counters that must be seen at 0.
 pub fn start(region: &Name) {
+    metrics::counter!("cadastre_duplicates_reported_total", "region" => label(region), "namespace" => "").absolute(0);
     metrics::counter!("cadastre_overlaps_total", "region" => label(region), "namespace" => "").absolute(0);
 }
 

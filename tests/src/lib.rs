@@ -7,6 +7,7 @@
 //!
 //! | module | gives |
 //! |---|---|
+//! | [`browser`] | a real Chromium, and what the page in it was told |
 //! | [`ports`] | loopback ports that no other test will be handed |
 //! | [`scratch`] | folders that vanish and the watchdog that leaves no process behind |
 //! | [`child`] | a process as the harness holds it: signals to all of it, bounded waits |
@@ -26,6 +27,7 @@
 // The model's states are values to be compared, not structures to be sped up.
 #![allow(clippy::large_enum_variant, clippy::needless_range_loop)]
 
+pub mod browser;
 pub mod child;
 pub mod cluster;
 pub mod frame;

@@ -1,16 +1,19 @@
 //! The authority's HTTP: parse, authenticate, call the service, map errors. No decision is made here.
 
 mod admin;
+mod dashboard;
 mod observe;
 mod openapi;
 mod page;
 mod regions;
+mod same_site;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::HeaderMap;
+use axum::middleware::from_fn;
 use axum::routing::{delete, get, post};
 use cadastre_core::ids::Name;
 use cadastre_core::principal::Principal;
@@ -151,6 +154,17 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/readyz", get(observe::readyz))
         .route("/metrics", get(observe::metrics))
         .route("/openapi.json", get(openapi::document))
-        .route("/", get(page::page));
-    finish(link.merge(admin).merge(observe), shutdown).with_state(app)
+        .route("/", get(page::page))
+        .route("/page/{*file}", get(page::file));
+    let dashboard = Router::new()
+        .route("/v1/whoami", get(dashboard::whoami))
+        .route("/v1/overview", get(dashboard::overview))
+        .route("/v1/overview/namespaces", get(dashboard::namespaces))
+        .route("/v1/namespaces/{name}/history", get(dashboard::history))
+        .route("/v1/namespaces/{name}/line", get(dashboard::line))
+        .route("/v1/regions/{name}/agents", get(dashboard::agents))
+        .route("/v1/regions/{name}/segments", get(dashboard::segments))
+        .route("/v1/audit", get(dashboard::audit));
+    let all = link.merge(admin).merge(observe).merge(dashboard);
+    finish(all.layer(from_fn(same_site::same_site)), shutdown).with_state(app)
 }

@@ -15,11 +15,24 @@ use utoipa::IntoParams;
 
 use super::{Answer, App, name, refuse};
 
-#[utoipa::path(get, path = "/v1/headroom", responses((status = 200, body = Headroom)))]
-/// What is left of every namespace, by region.
-pub async fn headroom(State(app): State<App>, headers: HeaderMap) -> Answer<axum::Json<Headroom>> {
+/// Of which namespace.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct HeadroomQuery {
+    /// Of this namespace only.
+    namespace: Option<String>,
+}
+
+#[utoipa::path(get, path = "/v1/headroom", params(HeadroomQuery), responses((status = 200, body = Headroom)))]
+/// What is left of every namespace (or of one), by region.
+pub async fn headroom(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Query(query): Query<HeadroomQuery>,
+) -> Answer<axum::Json<Headroom>> {
     app.viewer(&headers).await?;
-    Ok(axum::Json(app.authority().headroom().await.map_err(refuse)?))
+    let only = query.namespace.as_deref().map(name).transpose()?;
+    Ok(axum::Json(app.authority().headroom_of(only.as_ref()).await.map_err(refuse)?))
 }
 
 /// Which part of the ledger.

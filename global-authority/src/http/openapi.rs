@@ -4,7 +4,7 @@ use cadastre_protocol::admin;
 use cadastre_protocol::ids::{Origin, OriginRange};
 use utoipa::OpenApi;
 
-use super::{admin as handlers, observe, regions};
+use super::{admin as handlers, dashboard, observe, regions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +41,14 @@ use super::{admin as handlers, observe, regions};
         observe::verify,
         observe::quarantines,
         observe::lift,
+        dashboard::whoami,
+        dashboard::overview,
+        dashboard::namespaces,
+        dashboard::history,
+        dashboard::line,
+        dashboard::agents,
+        dashboard::segments,
+        dashboard::audit,
         observe::healthz,
         observe::readyz,
         observe::metrics,
@@ -75,6 +83,22 @@ use super::{admin as handlers, observe, regions};
         cadastre_protocol::ids::WitnessStatus,
         admin::QuarantineView,
         admin::Lift,
+        admin::WhoAmI,
+        admin::Overview,
+        admin::Trouble,
+        admin::FirstDry,
+        admin::Levels,
+        admin::RegionOutlook,
+        admin::NamespacesPage,
+        admin::NamespaceOutlook,
+        admin::Cell,
+        admin::History,
+        admin::NumberLine,
+        admin::Stretch,
+        admin::AgentsView,
+        admin::AgentWord,
+        admin::AuditPage,
+        admin::AuditEntry,
         Origin,
         OriginRange,
     ))

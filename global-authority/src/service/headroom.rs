@@ -1,5 +1,7 @@
 //! What is left, where, and for how long. Reads one row per (namespace, region), never the ledger.
 
+use std::collections::BTreeMap;
+
 use cadastre_core::ids::Name;
 use cadastre_core::layout::Layout;
 use cadastre_core::namespace::NamespaceKind;
@@ -20,14 +22,28 @@ impl Authority {
     /// # Errors
     /// Those of the store.
     pub async fn headroom(&self) -> Result<Headroom, ServiceError> {
+        self.headroom_of(None).await
+    }
+
+    /// The same of one namespace only; empty where there is none of that name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn headroom_of(&self, only: Option<&Name>) -> Result<Headroom, ServiceError> {
         self.reload().await?;
+        let wanted = only.cloned();
         let (rows, holdings, kept) = self
             .continuity
             .db()
-            .read("headroom", |tx| {
+            .read("headroom", move |tx| {
+                let wanted = wanted.clone();
                 Box::pin(async move {
                     let rows = shared::scopes(tx).await?;
-                    Ok::<_, LedgerError>((rows, sql::holdings(tx).await?, sql::kept(tx).await?))
+                    let holdings = match &wanted {
+                        Some(name) => sql::holdings_in(tx, name).await?,
+                        None => sql::holdings(tx).await?,
+                    };
+                    Ok::<_, LedgerError>((rows, holdings, sql::kept(tx).await?))
                 })
             })
             .await?;
@@ -37,27 +53,34 @@ impl Authority {
         let bounds = bounds_of(&rows);
         let bound = |name: &Name| bounds.get(name).copied().unwrap_or(0);
         let heard = |region: &Name| kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
+        let mut held: BTreeMap<Name, BTreeMap<Name, sql::Holding>> = BTreeMap::new();
+        for row in holdings {
+            held.entry(row.namespace.clone()).or_default().insert(row.region.clone(), row);
+        }
         for (name, entry) in known.roster.namespaces().filter(|(_, e)| !e.deleted && e.is_public()) {
+            if only.is_some_and(|only| only != name) {
+                continue;
+            }
             if let Some(layout) = &entry.layout {
                 namespaces.push(time_headroom(&known.roster, name, layout, now, bound, heard));
                 continue;
             }
             let watermark = bound(name);
-            let mine: Vec<&sql::Holding> = holdings.iter().filter(|h| h.namespace == *name).collect();
+            let mine = held.remove(name).unwrap_or_default();
             let regions: Vec<RegionHeadroom> = known
                 .roster
                 .regions()
                 .filter_map(|(region, r)| {
-                    let held = mine.iter().find(|h| h.region == *region);
+                    let held = mine.get(region);
                     if held.is_none() && !r.state.may_issue() {
                         return None;
                     }
-                    Some(region_headroom(region, r, held.copied(), heard(region)))
+                    Some(region_headroom(region, r, held, heard(region)))
                 })
                 .collect();
             let space_left = entry.definition.capacity().saturating_sub(watermark);
-            let rate: f64 = mine.iter().map(|h| h.rate).sum();
-            let sum = |of: fn(&sql::Holding) -> u64| mine.iter().fold(0_u64, |n, h| n.saturating_add(of(h)));
+            let rate: f64 = mine.values().map(|h| h.rate).sum();
+            let sum = |of: fn(&sql::Holding) -> u64| mine.values().fold(0_u64, |n, h| n.saturating_add(of(h)));
             let (granted, burned) = (sum(|h| h.granted), sum(|h| h.burned));
             let unissued = sum(|h| h.left).saturating_add(sum(|h| h.in_instances));
             // What was granted to nobody that is left on record (a raise after a quarantine) is burned too.
@@ -85,37 +108,6 @@ impl Authority {
             metrics::gauge!("cadastre_witness_up").set(f64::from(u8::from(status.state == "ok")));
             metrics::counter!("cadastre_witness_failures_total").absolute(status.failures);
         }
-    }
-
-    /// Publishes what is left as gauges.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
-        metrics::gauge!("cadastre_quarantined").set(if self.is_open() { 0.0 } else { 1.0 });
-        let now = self.now_ms();
-        for namespace in self.headroom().await?.namespaces {
-            let name = namespace.name.to_string();
-            if namespace.kind == NamespaceKind::Snowflake {
-                let ends = namespace.space_ends_at.unwrap_or(now).saturating_sub(now);
-                metrics::gauge!("cadastre_layout_ends_seconds", "namespace" => name.clone()).set(ends as f64 / 1_000.0);
-            }
-            metrics::gauge!("cadastre_space_left", "namespace" => name.clone()).set(namespace.space_left as f64);
-            metrics::gauge!("cadastre_burned", "namespace" => name.clone()).set(namespace.burned as f64);
-            for region in namespace.regions {
-                let word = region.region.to_string();
-                metrics::gauge!("cadastre_region_left", "namespace" => name.clone(), "region" => word.clone())
-                    .set(region.left as f64);
-                if let Some(hours) = region.window_hours {
-                    metrics::gauge!("cadastre_window_seconds", "namespace" => name.clone(), "region" => word.clone())
-                        .set(hours * 3_600.0);
-                }
-                if let Some(seconds) = region.heard_seconds {
-                    metrics::gauge!("cadastre_region_heard_seconds", "region" => word).set(seconds as f64);
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -4,18 +4,24 @@
 //! in one guarded transaction, pass the gate, answer. Nothing here knows HTTP, and nothing here waits
 //! on a timer: the outer loops and the simulator drive it.
 
+pub mod audit;
 pub mod catalog;
 pub mod error;
+pub mod gauges;
 pub mod grants;
 pub mod headroom;
+pub mod line;
 pub mod link;
 pub mod memory;
 pub mod origin;
+pub mod overview;
 pub mod quarantine;
 pub mod regions;
 pub mod roster;
 pub mod slots;
+pub mod trend;
 pub mod verify;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -67,6 +73,8 @@ pub struct Authority {
     known: RwLock<Arc<Known>>,
     lanes: Mutex<BTreeMap<Name, grants::Lane>>,
     noted: Mutex<memory::Noted>,
+    seen: Mutex<trend::Seen>,
+    picture: tokio::sync::Mutex<Option<Arc<overview::Picture>>>,
 }
 
 impl Authority {
@@ -118,6 +126,8 @@ impl Authority {
             known: RwLock::new(Arc::new(Known::default())),
             lanes: Mutex::new(BTreeMap::new()),
             noted: Mutex::default(),
+            seen: Mutex::default(),
+            picture: tokio::sync::Mutex::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap

@@ -3,6 +3,7 @@
 //! A namespace's scope row is its hot row; `holdings` has one row per (namespace, region) and is what
 //! fences an epoch, so that two namespaces share no row and two regions never wait for one another.
 
+mod audit;
 mod grants;
 mod holdings;
 mod remembered;
@@ -12,6 +13,7 @@ mod testimony;
 use cadastre_ledger::sql::SHARED_TABLES;
 use cadastre_runtime::db::{DbError, Migration, Row};
 
+pub use audit::*;
 pub use grants::*;
 pub use holdings::*;
 pub use remembered::*;
@@ -23,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (1, "shared", SHARED_TABLES),
     (2, "authority", AUTHORITY_TABLES),
     (3, "remembered", remembered::REMEMBERED_TABLES),
+    audit::AUDIT_PLACE,
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

@@ -26,7 +26,7 @@ pub fn text(file: &DevFile, data: &Path, took_seconds: f64, fresh: bool) -> Stri
     let what = if fresh { "a new dev cluster" } else { "the dev cluster" };
     let mut lines = vec![
         format!("Cadastre: {what} is up after {took_seconds:.1} s, in this one process.\n"),
-        format!("  authority  {:<24} grants ranges to regions; headroom page at /", file.authority.url),
+        format!("  authority  {:<24} grants ranges to regions; dashboard at /", file.authority.url),
     ];
     for (index, region) in file.regions.iter().enumerate() {
         let role = if index == 0 { "issues IDs, also while the authority is away" } else { "the same" };

@@ -1,5 +1,6 @@
 //! The agent's HTTP: parse, authenticate, call the front, map errors. No decision is made here.
 
+mod duplicates;
 mod ids;
 mod ledger;
 mod observe;
@@ -103,6 +104,7 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/workers/{worker}/renew", post(workers::renew))
         .route("/v1/workers/{worker}", delete(workers::end))
         .route("/v1/origins/{namespace}/{id}", get(origins::origin))
+        .route("/v1/duplicates", post(duplicates::report))
         .route("/v1/audit/verify", post(ledger::verify))
         .route("/v1/status", get(observe::status))
         .route("/healthz", get(observe::healthz))

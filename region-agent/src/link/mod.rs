@@ -486,6 +486,7 @@ impl Link {
         let epoch = self.ctx.view().epoch().map_or(0, |e| e.0);
         let (store, uplink) = (health.store_error.is_none(), health.uplink == UplinkState::Up);
         meter::tiers(&self.ctx.me.region, epoch, store, how.is_open(), uplink, health.clock_offset_ms);
+        meter::authority(&self.ctx.me.region, health.quarantined);
         self.issuer.report();
     }
 }

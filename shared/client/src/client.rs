@@ -7,6 +7,7 @@ use std::time::Duration;
 use cadastre_core::ids::Name;
 
 use crate::builder::Builder;
+use crate::duplicates;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::id::{Id, Ids};
@@ -151,6 +152,36 @@ impl Client {
             Namespace::of(&process, &entry).until_held_blocking()?;
         }
         Ok(())
+    }
+
+    /// Tells an agent that an ID came twice: it must never happen, and whoever operates Cadastre is woken up. `detail`
+    /// says how it was noticed (at most 500 characters). Rule out first that it was your own retry or a restored row.
+    ///
+    /// # Errors
+    /// As [`Self::namespace`], or where no agent took it.
+    pub async fn report_duplicate(&self, namespace: &str, id: i64, detail: &str) -> Result<(), Error> {
+        let gone = |_| Error::closed("the report was given up");
+        self.tell(namespace, id, detail)?.await.map_err(gone)?
+    }
+
+    /// As [`Self::report_duplicate`], for code without a runtime.
+    ///
+    /// # Errors
+    /// As [`Self::report_duplicate`].
+    pub fn report_duplicate_blocking(&self, namespace: &str, id: i64, detail: &str) -> Result<(), Error> {
+        let gone = |_| Error::closed("the report was given up");
+        self.tell(namespace, id, detail)?.blocking_recv().map_err(gone)?
+    }
+
+    fn tell(
+        &self,
+        namespace: &str,
+        id: i64,
+        detail: &str,
+    ) -> Result<tokio::sync::oneshot::Receiver<Result<(), Error>>, Error> {
+        let name = Name::new(namespace).map_err(|e| Error::config("namespace", format!("{namespace:?}: {e}")))?;
+        metrics::duplicate(&name);
+        duplicates::tell(&self.process.current()?.shared.settings, name, id, detail)
     }
 
     /// Stops for good, all clones and handles: nothing is issued any more. A request under way is abandoned; what it

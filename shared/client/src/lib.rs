@@ -64,6 +64,7 @@ mod builder;
 mod chunks;
 mod client;
 mod conversation;
+mod duplicates;
 mod entry;
 mod error;
 mod fork;

@@ -16,6 +16,10 @@ pub(crate) fn refill_failed(namespace: &Name, code: &'static str) {
         .increment(1);
 }
 
+pub(crate) fn duplicate(namespace: &Name) {
+    metrics::counter!("cadastre_client_duplicates_total", "namespace" => namespace.to_string()).increment(1);
+}
+
 pub(crate) fn waited(namespace: &Name) {
     metrics::counter!("cadastre_client_waits_total", "namespace" => namespace.to_string()).increment(1);
 }

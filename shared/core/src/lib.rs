@@ -17,6 +17,7 @@
 //! | [`mark`], [`continuity`] | marks, generations, the gate, and the verdict on a store that went back |
 //! | [`principal`] | who is calling, by the roster's token hashes |
 //! | [`plan`] | headroom arithmetic |
+//! | [`outlook`] | is anything wrong: the levels that page, CLI and alerts share |
 //! | [`quota`] | how a limit is shared by tenants, agents and processes |
 //! | [`invariant`] | A1 .. C1 as named predicates |
 
@@ -28,6 +29,7 @@ pub mod invariant;
 pub mod layout;
 pub mod mark;
 pub mod namespace;
+pub mod outlook;
 pub mod plan;
 pub mod pool;
 pub mod principal;

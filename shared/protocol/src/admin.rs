@@ -1,5 +1,6 @@
 //! What operators, the CLI and the dashboard send to the authority and get from it.
 
+mod dashboard;
 mod namespaces;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use cadastre_core::roster::Limits;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use dashboard::*;
 pub use namespaces::*;
 
 /// A body that has only a name.

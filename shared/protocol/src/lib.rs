@@ -12,6 +12,7 @@
 //! refused. `docs/protocol.md` shows every body; `golden/` holds one of each, and a test compares.
 
 pub mod admin;
+pub mod duplicates;
 pub mod error;
 pub mod ids;
 pub mod link;

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, error, ids, link, workers};
+use cadastre_protocol::{admin, duplicates, error, ids, link, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +40,8 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("worker-renewal", round::<workers::WorkerRenewal>, true),
     ("worker-end", round::<workers::WorkerEnd>, true),
     ("worker-answer", round::<workers::WorkerAnswer>, false),
+    ("duplicate-report", round::<duplicates::DuplicateReport>, true),
+    ("duplicate-noted", round::<duplicates::DuplicateNoted>, false),
     ("origin-snowflake", round::<ids::Origin>, false),
     ("origin", round::<ids::Origin>, false),
     ("origin-partial", round::<ids::Origin>, false),
@@ -58,6 +60,13 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("token-new", round::<admin::NewToken>, false),
     ("grants-page", round::<admin::GrantsPage>, false),
     ("headroom", round::<admin::Headroom>, false),
+    ("overview", round::<admin::Overview>, false),
+    ("overview-namespaces", round::<admin::NamespacesPage>, false),
+    ("history", round::<admin::History>, false),
+    ("number-line", round::<admin::NumberLine>, false),
+    ("agents", round::<admin::AgentsView>, false),
+    ("audit-page", round::<admin::AuditPage>, false),
+    ("whoami", round::<admin::WhoAmI>, false),
     ("verdict", round::<admin::Verdict>, false),
     ("quarantines", round::<admin::Quarantines>, false),
     ("lift", round::<admin::Lift>, true),
