@@ -135,7 +135,7 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
     Ok(RunningAuthority { address, shutdown, server, authority, _data: data })
 }
 
-/// Looks at a quarantine, and publishes the gauges, until the process stops.
+/// Looks at a quarantine until the process stops.
 async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
     loop {
         tokio::select! {
@@ -144,9 +144,6 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         }
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");
-        }
-        if let Err(error) = authority.publish_gauges().await {
-            tracing::debug!(%error, "no gauges");
         }
     }
 }

@@ -1,5 +1,8 @@
 //! What is left, where, and for how long. Reads one row per (namespace, region), never the ledger.
 
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
 use cadastre_core::ids::Name;
 use cadastre_core::layout::Layout;
 use cadastre_core::namespace::NamespaceKind;
@@ -13,6 +16,9 @@ use super::catalog::bounds_of;
 use super::slots::slot_views;
 use super::{Authority, ServiceError};
 use crate::sql;
+
+/// Gauges are published at most this often, in milliseconds.
+const GAUGES_EVERY_MS: u64 = 1_000;
 
 impl Authority {
     /// Namespaces x regions.
@@ -34,6 +40,10 @@ impl Authority {
         let now = self.now_ms();
         let known = self.known();
         let mut namespaces = Vec::new();
+        let mut by_namespace: BTreeMap<&Name, Vec<&sql::Holding>> = BTreeMap::new();
+        for held in &holdings {
+            by_namespace.entry(&held.namespace).or_default().push(held);
+        }
         let bounds = bounds_of(&rows);
         let bound = |name: &Name| bounds.get(name).copied().unwrap_or(0);
         let heard = |region: &Name| kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
@@ -43,7 +53,7 @@ impl Authority {
                 continue;
             }
             let watermark = bound(name);
-            let mine: Vec<&sql::Holding> = holdings.iter().filter(|h| h.namespace == *name).collect();
+            let mine = by_namespace.get(name).map_or(&[][..], Vec::as_slice);
             let regions: Vec<RegionHeadroom> = known
                 .roster
                 .regions()
@@ -77,12 +87,19 @@ impl Authority {
 }
 
 impl Authority {
-    /// Publishes what is left as gauges.
+    /// Publishes what is left as gauges, for somebody who is about to read them: it looks at every namespace. At most once
+    /// a second, however many ask.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
         metrics::gauge!("cadastre_quarantined").set(if self.is_open() { 0.0 } else { 1.0 });
+        let mono_ms = self.clock.now().mono_ms;
+        let before = self.gauges_at_ms.lock().unwrap_or_else(PoisonError::into_inner).replace(mono_ms);
+        if before.is_some_and(|at| mono_ms.saturating_sub(at) < GAUGES_EVERY_MS) {
+            *self.gauges_at_ms.lock().unwrap_or_else(PoisonError::into_inner) = before;
+            return Ok(());
+        }
         let now = self.now_ms();
         for namespace in self.headroom().await?.namespaces {
             let name = namespace.name.to_string();

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod error;
 pub mod grants;
 pub mod headroom;
+pub mod lanes;
 pub mod link;
 pub mod memory;
 pub mod origin;
@@ -24,8 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cadastre_core::ids::{ClusterId, Name};
 use cadastre_core::mark::Scope;
-use cadastre_core::principal::{Principal, TokenIndex};
-use cadastre_core::roster::Roster;
+use cadastre_core::principal::Principal;
 use cadastre_ledger::continuity::{Continuity, How, Parts};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
@@ -65,8 +65,10 @@ pub struct Authority {
     pub(crate) cluster_id: ClusterId,
     spawn: Spawn,
     known: RwLock<Arc<Known>>,
-    lanes: Mutex<BTreeMap<Name, grants::Lane>>,
+    lanes: Mutex<BTreeMap<Name, lanes::Lane>>,
     noted: Mutex<memory::Noted>,
+    /// When the gauges were last published, by the monotonic clock.
+    gauges_at_ms: Mutex<Option<u64>>,
 }
 
 impl Authority {
@@ -118,6 +120,7 @@ impl Authority {
             known: RwLock::new(Arc::new(Known::default())),
             lanes: Mutex::new(BTreeMap::new()),
             noted: Mutex::default(),
+            gauges_at_ms: Mutex::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap
@@ -132,10 +135,6 @@ impl Authority {
     #[must_use]
     pub fn known(&self) -> Arc<Known> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_known(&self, known: Known) {
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
     }
 
     /// Milliseconds since the Unix epoch.
@@ -178,12 +177,8 @@ impl Authority {
         Ok(())
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, grants::Lane>> {
+    fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, lanes::Lane>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn index(roster: &Roster) -> TokenIndex {
-        TokenIndex::of(roster)
     }
 }
 
