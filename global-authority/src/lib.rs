@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use config::AuthorityConfig;
-use service::{Authority, Settings, Spawn};
+use service::{Authority, Settings, Spawn, trend};
 
 /// How long requests that are under way may take once the process is stopping.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -184,7 +184,7 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
     Ok(RunningAuthority { address, shutdown, server, authority, _data: data })
 }
 
-/// Looks at a quarantine, and publishes the gauges, until the process stops.
+/// Looks at a quarantine, and takes samples of what is left, until the process stops.
 async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
     let mut rest = 0_u64;
     loop {
@@ -196,7 +196,7 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
         authority.look_at_witness().await;
-        // Where there is much to read, gauges are published less often: at most a twentieth of the time.
+        // A sample for the trend, also where nobody scrapes; less often where there is much to read.
         if rest > 0 {
             rest -= 1;
             continue;
@@ -205,6 +205,6 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         if let Err(error) = authority.publish_gauges().await {
             tracing::debug!(%error, "no gauges");
         }
-        rest = (watch.seconds() * 20.0) as u64;
+        rest = trend::EVERY_SECONDS + (watch.seconds() * 20.0) as u64;
     }
 }

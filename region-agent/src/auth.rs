@@ -10,14 +10,14 @@ use std::sync::Arc;
 use cadastre_core::ids::Name;
 use cadastre_core::principal::{Principal, TokenIndex};
 use cadastre_core::quota::Tenant;
-use cadastre_core::roster::{Body, Entry, Limits, Roster};
-use cadastre_protocol::error::Code;
+use cadastre_core::roster::{Limits, Roster, ServiceEntry};
+use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Clock;
 use cadastre_runtime::token::sha256_hex;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::{AgentError, problem};
-use crate::limits::{Meter, Meters};
+use crate::limits::{Meter, Meters, Reserved};
 
 /// An authenticated service.
 #[derive(Debug)]
@@ -60,6 +60,14 @@ impl Service {
         self.meter.enter(&self.name)
     }
 
+    /// Takes ids ahead for a segment.
+    ///
+    /// # Errors
+    /// `rate_limited`.
+    pub fn reserve(&self, want: u64) -> Result<Reserved, Problem> {
+        self.meter.reserve(&self.name, want)
+    }
+
     /// Whether there is a rate to count against.
     #[must_use]
     pub fn has_rate(&self) -> bool {
@@ -86,18 +94,15 @@ impl Callers {
     /// The callers of `roster`.
     #[must_use]
     pub fn of(roster: &Roster, meters: &Meters, clock: &Arc<dyn Clock>) -> Self {
-        let service = |entry: &Entry| match &entry.body {
-            Body::Service(service) => {
-                let known = Service {
-                    name: entry.name.clone(),
-                    namespaces: service.namespaces.iter().cloned().collect(),
-                    meter: meters.of(&entry.name, service.limits, clock),
-                };
-                Some((entry.name.clone(), Arc::new(known)))
-            }
-            Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
+        let service = |(name, service): (&Name, &ServiceEntry)| {
+            let known = Service {
+                name: name.clone(),
+                namespaces: service.namespaces.iter().cloned().collect(),
+                meter: meters.of(name, service.limits, clock),
+            };
+            (name.clone(), Arc::new(known))
         };
-        Self { tokens: TokenIndex::of(roster), services: roster.entries().filter_map(service).collect() }
+        Self { tokens: TokenIndex::of(roster), services: roster.services().map(service).collect() }
     }
 
     /// Whose token it is.

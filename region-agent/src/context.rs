@@ -4,25 +4,22 @@
 //! commit, so that a request works on one consistent picture. [`Health`] is what was last seen of the two
 //! tiers above. Nothing here decides; the parts do.
 
-use std::collections::BTreeMap;
+mod view;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use cadastre_core::ids::{Epoch, Incarnation, Name, SessionNo, StoreId};
-use cadastre_core::mark::{Generation, Scope};
-use cadastre_core::namespace::NamespaceEntry;
-use cadastre_core::roster::Roster;
+use cadastre_core::ids::{Incarnation, Name, SessionNo, StoreId};
 use cadastre_core::window::CLOCK_BOUND_MS;
 use cadastre_ledger::continuity::{Continuity, How};
 use cadastre_protocol::error::Code;
 use cadastre_runtime::clock::{Clock, Now};
-use cadastre_runtime::db::DbError;
 use cadastre_runtime::entropy::Entropy;
 use tokio::sync::{Notify, watch};
 
-use crate::auth::Callers;
+pub use view::View;
+
 use crate::error::{AgentError, problem};
 use crate::limits::Meters;
-use crate::sql::{self, StandingRow};
 
 /// Times that an agent keeps to.
 #[derive(Clone, Copy, Debug)]
@@ -66,68 +63,6 @@ pub struct Identity {
     /// Where its embedded store lies: another place than the store recorded means that it may be a copy.
     /// Empty where several agents share a server.
     pub place: String,
-}
-
-/// What the agent knows, as of its last look at the store.
-#[derive(Clone, Default)]
-pub struct View {
-    /// Who exists.
-    pub roster: Arc<Roster>,
-    /// The newest entry of it.
-    pub roster_version: (Generation, u64),
-    /// Who calls.
-    pub callers: Arc<Callers>,
-    /// Where the region stands; none before the authority's first answer.
-    pub standing: Option<StandingRow>,
-    /// The authority's watermark of each namespace, as far as it was seen.
-    pub watermarks: Arc<BTreeMap<Name, u64>>,
-    /// Until which unit the region was given time, by slot's number line, of its present epoch's slots.
-    pub windows: Arc<BTreeMap<Name, u64>>,
-}
-
-impl View {
-    /// The epoch, where there is one.
-    #[must_use]
-    pub fn epoch(&self) -> Option<Epoch> {
-        self.standing.map(|s| s.epoch)
-    }
-
-    /// The namespace, if this region may issue in it.
-    ///
-    /// # Errors
-    /// `unknown_namespace`, `frozen`, `not_home`, `epoch_fenced`, or `upstream_unavailable` before the first answer.
-    pub fn issuable(&self, region: &Name, namespace: &Name) -> Result<&NamespaceEntry, AgentError> {
-        let Some(standing) = self.standing else {
-            return Err(problem(Code::UpstreamUnavailable, "this region has not heard from its authority yet"));
-        };
-        if !standing.state.may_issue() {
-            let text = format!(
-                "region {region} is {} at epoch {}: it gives nothing out",
-                standing.state.as_str(),
-                standing.epoch
-            );
-            return Err(problem(Code::EpochFenced, text));
-        }
-        let known = self.roster.namespace(namespace).filter(|n| !n.deleted);
-        let entry =
-            known.ok_or_else(|| problem(Code::UnknownNamespace, format!("there is no namespace {namespace}")))?;
-        if entry.frozen {
-            let text = format!("namespace {namespace} is frozen: nothing is given out until it is thawed");
-            return Err(problem(Code::Frozen, text));
-        }
-        if !entry.is_home(region) {
-            let text = format!("the home of namespace {namespace} does not include region {region}");
-            return Err(problem(Code::NotHome, text));
-        }
-        Ok(entry)
-    }
-
-    /// Ordinals of a namespace that nobody was granted, as far as this region knows.
-    #[must_use]
-    pub fn space_left(&self, namespace: &Name, entry: &NamespaceEntry) -> u64 {
-        let watermark = self.watermarks.get(namespace).copied().unwrap_or(0);
-        entry.definition.capacity().saturating_sub(watermark)
-    }
 }
 
 /// How the way to the authority is.
@@ -315,57 +250,6 @@ impl Context {
         health.uplink == UplinkState::Up && self.recent(health.answered_mono_ms)
     }
 
-    /// Reads roster, standing and watermarks from the store, and shows them to everybody.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn reload(&self) -> Result<Arc<View>, AgentError> {
-        let region = self.me.region.clone();
-        let read = self.continuity.db().read("agent_reload", move |tx| {
-            let region = region.clone();
-            Box::pin(async move {
-                let roster = cadastre_ledger::sql::roster(tx).await?;
-                let version = sql::roster_version(tx).await?;
-                let standing = sql::standing(tx).await?;
-                let marks = cadastre_ledger::sql::seen_marks(tx).await?;
-                let mut windows = BTreeMap::new();
-                for line in lines(&roster, &region, standing) {
-                    let held = sql::time_held(tx, &line, standing.map(|s| s.epoch).unwrap_or_default()).await?;
-                    windows.insert(line, held.map_or(0, |held| held.hi()));
-                }
-                Ok::<_, DbError>((roster, version, standing, marks, windows))
-            })
-        });
-        let (roster, roster_version, standing, marks, windows) =
-            self.note_read(read.await.map_err(AgentError::from))?;
-        let watermarks = marks
-            .into_iter()
-            .filter_map(|(scope, mark)| match scope {
-                Scope::Namespace(name) => Some((name, mark.bound)),
-                Scope::Roster | Scope::Region => None,
-            })
-            .collect();
-        let callers = Callers::of(&roster, &self.meters, &self.clock);
-        let view = Arc::new(View {
-            roster: Arc::new(roster),
-            roster_version,
-            callers: Arc::new(callers),
-            standing,
-            watermarks: Arc::new(watermarks),
-            windows: Arc::new(windows),
-        });
-        if let Some(standing) = standing {
-            let mut health = self.health_mut();
-            health.answered_at_ms = health.answered_at_ms.max(Some(standing.answered_at_ms));
-        }
-        let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        // Looks overtake one another: what was seen once stays seen.
-        if view.roster_version >= shown.roster_version {
-            *shown = view;
-        }
-        Ok(Arc::clone(&shown))
-    }
-
     /// Whether the store may be carved: it is current, and the authority was asked since this start. Of two copies
     /// of one store, witness and all, the one that speaks last is told so before it carves; and while the authority can
     /// be reached, one that may be a copy carves nothing before its next epoch.
@@ -445,13 +329,4 @@ impl Context {
             Err(_) => String::new(),
         }
     }
-}
-
-/// The number lines that a region stamps in under its present epoch.
-fn lines(roster: &Roster, region: &Name, standing: Option<StandingRow>) -> Vec<Name> {
-    let Some(standing) = standing else { return Vec::new() };
-    let mine = roster.namespaces().filter(|(_, entry)| {
-        entry.slot.as_ref().is_some_and(|slot| slot.region == *region && slot.epoch == standing.epoch)
-    });
-    mine.map(|(name, _)| name.clone()).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! Purpose: governor's limiter keeps a service's whole limit; how that is shared by its tenants, and by the region's
 //! agents, is the core's `quota`. Invariant: nothing here waits, or asks anybody: what other agents want is told to it
-//! once a second, see [`crate::quota`]. Absent on purpose: limits on segments, which need the region's store.
+//! once a second, see [`crate::quota`]. Absent on purpose: how many processes may take segments and how much they may
+//! hold, which needs the region's store.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -153,16 +154,61 @@ impl Meter {
         })
     }
 
+    /// Takes up to `want` ids ahead, for a process that issues by itself.
+    ///
+    /// # Errors
+    /// `rate_limited` where processes have taken ahead next to all that the service may use within a minute.
+    pub fn reserve(self: &Arc<Self>, service: &Name, want: u64) -> Result<Reserved, Problem> {
+        let Some(limit) = self.limits.ids_per_second else { return Ok(Reserved { from: None, most: want, left: 0 }) };
+        let refused = |wait_ms: u64| {
+            let text = format!(
+                "processes of service {service} have taken ahead what it may use within a minute, at its {limit} ids a \
+                 second in this region; use fewer, or have the limit raised"
+            );
+            let seconds = u32::try_from(wait_ms.div_ceil(1_000).clamp(1, MOST_WAIT)).unwrap_or(1);
+            Problem::new(Code::RateLimited, text).retry_after(seconds)
+        };
+        // A limit of 0 has no limiter: nothing is below it.
+        let rate = self.rate.as_ref().ok_or_else(|| refused(MOST_WAIT * 1_000))?;
+        let now = rate.now_ms();
+        let most = rate.shares().reserve(want, now).map_err(|r| refused(r.wait_ms))?;
+        Ok(Reserved { from: Some(Arc::clone(self)), most, left: most })
+    }
+
     /// The rate's limit, and ids that were asked for since the last call; nothing where there is no limit.
     #[must_use]
     pub fn take_asked(&self) -> Option<(u32, u64)> {
-        self.rate.as_ref().map(|rate| (rate.limit.get(), rate.shares().take_asked()))
+        self.rate.as_ref().map(|rate| (rate.limit.get(), rate.shares().take_asked(rate.now_ms())))
     }
 
     /// What this agent may give of the limit from now on.
     pub fn set_share(&self, share: u32) {
         if let Some(rate) = &self.rate {
             rate.shares().set_share(share, rate.now_ms());
+        }
+    }
+}
+
+/// Ids that were taken ahead of a carve. What the carve does not use is given back when this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    from: Option<Arc<Meter>>,
+    /// No more than this may be carved.
+    pub most: u64,
+    left: u64,
+}
+
+impl Reserved {
+    /// So many were carved.
+    pub fn use_up(mut self, n: u64) {
+        self.left = self.left.saturating_sub(n);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(rate) = self.from.as_ref().and_then(|meter| meter.rate.as_ref()) {
+            rate.shares().give_back(self.left);
         }
     }
 }

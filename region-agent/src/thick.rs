@@ -39,16 +39,23 @@ impl Front {
             allocation_id: asked.allocation_id,
             want: asked.want,
         };
+        let most = sizing::largest_segment(settings, space);
+        let reserved = service.reserve(order.want.min(most));
         let thick = Thick {
             chain: asked.chain,
             next_chain: pool.fresh_chain(),
             retention_ms: ctx.times.retention_ms,
-            most: sizing::largest_segment(settings, space),
+            most,
+            // A replay is not refused: it was counted when it was carved.
+            rate: reserved.as_ref().map(|r| r.most).map_err(Clone::clone),
             // An end of a range: beyond the largest one nothing lies.
             above: asked.above.unwrap_or(0).min(MAX_ORDINAL),
             limits: service.limits(),
         };
         let Carved { segment, replayed, chain, .. } = pool.carve(&order, Some(thick)).await?;
+        if let (Ok(reserved), false) = (reserved, replayed) {
+            reserved.use_up(segment.range.len());
+        }
         let taken = self.taken(&segment.namespace, vec![segment.range]);
         let settings = taken.settings()?;
         let values = settings.definition.first_last(segment.range);

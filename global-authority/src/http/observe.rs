@@ -162,6 +162,9 @@ pub async fn readyz(State(app): State<App>) -> Response {
 /// Prometheus text.
 pub async fn metrics(State(app): State<App>, headers: HeaderMap) -> Answer<Response> {
     app.may_scrape(&headers)?;
+    if let Err(error) = app.authority().publish_gauges().await {
+        tracing::debug!(%error, "no gauges");
+    }
     let text = app.0.metrics.render();
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }

@@ -19,7 +19,7 @@ use cadastre_runtime::token::Prefix;
 
 use super::error::problem;
 use super::roster::{Change, Effect};
-use super::slots::slot_views;
+use super::slots::{slot_names, slot_views};
 use super::{Authority, ServiceError};
 
 fn invalid(detail: impl std::fmt::Display) -> ServiceError {
@@ -119,12 +119,18 @@ impl Authority {
         self.reload().await?;
         let known = self.known();
         let entry = live_namespace(&known.roster, name)?;
-        let rows = self
-            .continuity
-            .db()
-            .read("scopes", |tx| Box::pin(async move { Ok::<_, LedgerError>(shared::scopes(tx).await?) }))
-            .await?;
-        let bounds = bounds_of(&rows);
+        let scopes: Vec<Scope> = slot_names(&known.roster, name).chain([name.clone()]).map(Scope::Namespace).collect();
+        let rows = self.continuity.db().read("scopes", move |tx| {
+            let scopes = scopes.clone();
+            Box::pin(async move {
+                let mut rows = Vec::new();
+                for scope in &scopes {
+                    rows.extend(shared::scope(tx, scope).await?);
+                }
+                Ok::<_, LedgerError>(rows)
+            })
+        });
+        let bounds = bounds_of(&rows.await?);
         Ok(namespace_view(&known.roster, name, entry, |name| bounds.get(name).copied().unwrap_or(0)))
     }
 
@@ -192,10 +198,7 @@ impl Authority {
     pub async fn services(&self) -> Result<Vec<ServiceView>, ServiceError> {
         self.reload().await?;
         let known = self.known();
-        let views = known.roster.entries().filter_map(|e| match &e.body {
-            Body::Service(service) => Some(service_view(&e.name, service)),
-            Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
-        });
+        let views = known.roster.services().map(|(name, service)| service_view(name, service));
         Ok(views.collect())
     }
 

@@ -1,10 +1,15 @@
 //! What is left, as gauges. Labels are bounded: namespaces and regions of the roster, and codes of the protocol.
 
+use std::sync::PoisonError;
+
 use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::admin::{NamespaceHeadroom, RegionView};
 
 use super::{Authority, ServiceError};
+
+/// Gauges are made at most this often.
+const GAUGES_EVERY_MS: u64 = 1_000;
 
 fn one(yes: bool) -> f64 {
     f64::from(u8::from(yes))
@@ -15,12 +20,21 @@ fn seconds(runway: Option<u64>) -> f64 {
 }
 
 impl Authority {
-    /// Publishes what is left as gauges.
+    /// Publishes what is left as gauges, for somebody who is about to read them: it looks at every namespace. At most once
+    /// a second, however many ask.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn publish_gauges(&self) -> Result<(), ServiceError> {
         metrics::gauge!("cadastre_quarantined").set(one(!self.is_open()));
+        let mono_ms = self.clock.now().mono_ms;
+        {
+            let mut published = self.gauges_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
+            if published.is_some_and(|at| mono_ms.saturating_sub(at) < GAUGES_EVERY_MS) {
+                return Ok(());
+            }
+            *published = Some(mono_ms);
+        }
         let now = self.now_ms();
         let headroom = self.headroom().await?;
         self.sample(&headroom);

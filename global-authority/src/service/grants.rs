@@ -1,16 +1,11 @@
-//! Grants: concurrent wants for one namespace are combined into few transactions.
-//!
-//! The namespace's scope row is hot by nature: every grant moves the one watermark. So wants queue in
-//! a lane per namespace; whoever finds the lane idle drives it, and each turn takes everything that
-//! has queued meanwhile into one transaction with one row, one gate and one witness write. A want
-//! that is refused leaves its turn without disturbing the others.
+//! Grants: one transaction for the wants of a turn (see `lanes`).
 //!
 //! A turn reads what it needs of all its wants, decides one after the other in memory, and writes all it decided: as
 //! many statements for sixty wants as for one. What it read is guarded where it is written: the watermark by the mark
-//! that it follows, a region's part by its epoch, a ledger row by its place and its allocation.
+//! that it follows, a region's part by its epoch, a ledger row by its place and its allocation. A want that is refused
+//! leaves its turn without disturbing the others.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use cadastre_core::continuity::may_have_first_grant;
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId, RowId, StoreId};
@@ -22,18 +17,14 @@ use cadastre_core::roster::{Body, Kind, RegionEntry};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::error::{Code, Problem};
-use cadastre_protocol::link::{Granted, Want};
+use cadastre_protocol::link::Granted;
 use cadastre_runtime::db::{DbError, Tx};
-use tokio::sync::oneshot;
 
 use super::error::grant_problem;
 use super::roster::open_scope;
 use super::slots::window_for;
 use super::{Authority, ServiceError};
 use crate::sql;
-
-/// The most wants in one transaction.
-const BATCH: usize = 256;
 
 /// Who asks, checked.
 #[derive(Clone, Debug)]
@@ -52,74 +43,20 @@ pub struct Asker {
 
 /// One want on its way through a lane.
 #[derive(Clone, Debug)]
-struct Ask {
-    asker: Asker,
-    allocation_id: AllocationId,
-    want: u64,
-    grant_id: GrantId,
+pub(super) struct Ask {
+    pub(super) asker: Asker,
+    pub(super) allocation_id: AllocationId,
+    pub(super) want: u64,
+    /// The id that a grant gets.
+    pub(super) grant_id: GrantId,
 }
 
-type Outcome = Result<Granted, Problem>;
-
-/// What waits for one namespace's next transaction.
-#[derive(Default)]
-pub struct Lane {
-    queue: Vec<(Ask, oneshot::Sender<Outcome>)>,
-    driven: bool,
-}
+/// What the asker is told.
+pub type Outcome = Result<Granted, Problem>;
 
 impl Authority {
-    /// Queues a want; the receiver gets its outcome once it has passed the gate.
-    pub fn submit(self: &Arc<Self>, asker: &Asker, want: &Want) -> oneshot::Receiver<Outcome> {
-        let (sender, receiver) = oneshot::channel();
-        let ask = Ask {
-            asker: asker.clone(),
-            allocation_id: want.allocation_id,
-            want: want.want,
-            grant_id: GrantId(self.entropy.uuid_v4()),
-        };
-        let mut lanes = self.lanes();
-        let lane = lanes.entry(want.namespace.clone()).or_default();
-        lane.queue.push((ask, sender));
-        if !lane.driven {
-            lane.driven = true;
-            drop(lanes);
-            let (authority, namespace) = (Arc::clone(self), want.namespace.clone());
-            (self.spawn)(Box::pin(async move { authority.drive(namespace).await }));
-        }
-        receiver
-    }
-
-    /// Serves a lane until it is empty.
-    async fn drive(self: Arc<Self>, namespace: Name) {
-        loop {
-            let (asks, senders): (Vec<Ask>, Vec<_>) = {
-                let mut lanes = self.lanes();
-                let Some(lane) = lanes.get_mut(&namespace) else { return };
-                if lane.queue.is_empty() {
-                    lanes.remove(&namespace);
-                    return;
-                }
-                let turn = lane.queue.len().min(BATCH);
-                lane.queue.drain(..turn).unzip()
-            };
-            let outcomes = match self.turn(&namespace, asks.clone()).await {
-                Ok(outcomes) => outcomes,
-                Err(error) => {
-                    tracing::warn!(%namespace, %error, wants = asks.len(), "no grant in this turn");
-                    let problem = error.to_problem();
-                    asks.iter().map(|_| Err(problem.clone())).collect()
-                }
-            };
-            for (sender, outcome) in senders.into_iter().zip(outcomes) {
-                // The asker may have gone; its row stands, and its retry finds it.
-                let _ = sender.send(outcome);
-            }
-        }
-    }
-
-    /// One transaction and one gate for everything that queued.
-    async fn turn(&self, namespace: &Name, asks: Vec<Ask>) -> Result<Vec<Outcome>, ServiceError> {
+    /// One transaction for all these asks: what each of them is told, and the mark that has to pass the gate before.
+    pub(super) async fn turn(&self, namespace: &Name, asks: Vec<Ask>) -> Result<(Vec<Outcome>, Mark), ServiceError> {
         let mut verified = self.continuity.standing();
         if !verified.how.is_open() {
             verified = self.continuity.refresh().await?;
@@ -133,23 +70,14 @@ impl Authority {
             retention_ms: self.settings.replay_retention_ms,
             live_ms: self.settings.live_ms,
         };
-        let first = self.commit(batch.clone()).await;
-        let (outcomes, mark) = match first {
+        match self.commit(batch.clone()).await {
             // Another process opened a newer generation: look again, once.
             Err(ServiceError::Ledger(LedgerError::Closed(_))) => {
                 let standing = self.continuity.refresh().await?;
-                self.commit(Batch { verified: standing.generation, ..batch }).await?
+                self.commit(Batch { verified: standing.generation, ..batch }).await
             }
-            done => done?,
-        };
-        if outcomes.iter().any(Result::is_ok) {
-            self.continuity.pass(&[(Scope::Namespace(namespace.clone()), mark)]).await?;
+            done => done,
         }
-        for granted in outcomes.iter().flatten().filter(|g| !g.replayed) {
-            metrics::counter!("cadastre_grants_total", "namespace" => namespace.to_string()).increment(1);
-            tracing::info!(%namespace, lo = granted.lo, hi = granted.hi, epoch = %granted.epoch, "granted");
-        }
-        Ok(outcomes)
     }
 
     async fn commit(&self, batch: Batch) -> Result<(Vec<Outcome>, Mark), ServiceError> {

@@ -50,6 +50,10 @@ impl Authority {
         let now = self.now_ms();
         let known = self.known();
         let mut namespaces = Vec::new();
+        let mut by_namespace: BTreeMap<&Name, Vec<&sql::Holding>> = BTreeMap::new();
+        for held in &holdings {
+            by_namespace.entry(&held.namespace).or_default().push(held);
+        }
         let bounds = bounds_of(&rows);
         let bound = |name: &Name| bounds.get(name).copied().unwrap_or(0);
         let heard = |region: &Name| kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);

@@ -10,6 +10,7 @@ pub mod error;
 pub mod gauges;
 pub mod grants;
 pub mod headroom;
+pub mod lanes;
 pub mod line;
 pub mod link;
 pub mod memory;
@@ -30,8 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cadastre_core::ids::{ClusterId, Name};
 use cadastre_core::mark::Scope;
-use cadastre_core::principal::{Principal, TokenIndex};
-use cadastre_core::roster::Roster;
+use cadastre_core::principal::Principal;
 use cadastre_ledger::continuity::{Continuity, How, Parts};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
@@ -71,10 +71,12 @@ pub struct Authority {
     pub(crate) cluster_id: ClusterId,
     spawn: Spawn,
     known: RwLock<Arc<Known>>,
-    lanes: Mutex<BTreeMap<Name, grants::Lane>>,
+    lanes: Mutex<BTreeMap<Name, lanes::Lane>>,
     noted: Mutex<memory::Noted>,
     seen: Mutex<trend::Seen>,
     picture: tokio::sync::Mutex<Option<Arc<overview::Picture>>>,
+    /// When the gauges were last published, by the monotonic clock.
+    gauges_at_ms: Mutex<Option<u64>>,
 }
 
 impl Authority {
@@ -128,6 +130,7 @@ impl Authority {
             noted: Mutex::default(),
             seen: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
+            gauges_at_ms: Mutex::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap
@@ -142,10 +145,6 @@ impl Authority {
     #[must_use]
     pub fn known(&self) -> Arc<Known> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set_known(&self, known: Known) {
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
     }
 
     /// Milliseconds since the Unix epoch.
@@ -188,12 +187,8 @@ impl Authority {
         Ok(())
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, grants::Lane>> {
+    fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, lanes::Lane>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn index(roster: &Roster) -> TokenIndex {
-        TokenIndex::of(roster)
     }
 }
 

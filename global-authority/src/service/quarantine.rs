@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use cadastre_core::continuity::{self, Exit, Testimony, WitnessMode};
+use cadastre_core::continuity::{self, Exit, ScopeState, Testimony, WitnessMode};
 use cadastre_core::ids::{Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::namespace::NamespaceKind;
@@ -122,6 +122,11 @@ impl Authority {
             .write("testimony", move |tx| {
                 let (region, full, testimony) = (region.clone(), full.clone(), testimony.clone());
                 Box::pin(async move {
+                    // Another process of this authority may have ended it: what is open changes with its mark only.
+                    let scope = shared::scope(tx, &Scope::Roster).await?;
+                    if scope.is_some_and(|s| s.view.state == ScopeState::Open) {
+                        return Ok(());
+                    }
                     for mark in &full.marks {
                         shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
                     }

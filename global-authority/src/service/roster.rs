@@ -1,12 +1,12 @@
 //! The roster: reading it, and the one way to change it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use cadastre_core::continuity::ScopeState;
 use cadastre_core::ids::{Epoch, Name, RegionId};
 use cadastre_core::mark::{Generation, Mark, Scope};
 use cadastre_core::principal::TokenIndex;
-use cadastre_core::roster::{Body, Entry, OperatorEntry, Roster, TokenEntry};
+use cadastre_core::roster::{Body, Entry, Kind, OperatorEntry, Roster, TokenEntry};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::error::Code;
@@ -21,7 +21,7 @@ use crate::sql;
 const TRIES: usize = 8;
 
 /// The roster, with the mark it was read at.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Known {
     /// Who exists.
     pub roster: Roster,
@@ -29,6 +29,45 @@ pub struct Known {
     pub tokens: TokenIndex,
     /// The roster's mark.
     pub mark: Option<Mark>,
+    /// Whether it was open then: in an open generation every change has the next seq, so what is newer than the mark is
+    /// all that there is to read.
+    pub open: bool,
+}
+
+/// What was read of the roster.
+struct Read {
+    /// Above which version; the whole roster where there is none.
+    above: Option<(Generation, u64)>,
+    entries: Vec<Entry>,
+    mark: Option<Mark>,
+    open: bool,
+}
+
+impl Known {
+    /// The version up to which nothing has to be read again, where the roster stands at `mark` and is open.
+    fn whole_up_to(&self, mark: &Mark) -> Option<(Generation, u64)> {
+        let version = self.mark.filter(|_| self.open)?.version();
+        (version.0 == mark.generation).then_some(version)
+    }
+
+    /// Takes what was read. Looks overtake one another: an older one changes nothing.
+    fn take(&mut self, read: Read) {
+        let Some(above) = read.above else {
+            let roster: Roster = read.entries.into_iter().collect();
+            *self = Self { tokens: TokenIndex::of(&roster), roster, mark: read.mark, open: read.open };
+            return;
+        };
+        let reaches = |version: (Generation, u64)| above <= version && Some(version) < read.mark.map(|m| m.version());
+        if !read.mark.and_then(|mark| self.whole_up_to(&mark)).is_some_and(reaches) {
+            return;
+        }
+        let callers = read.entries.iter().any(|entry| entry.body.kind() != Kind::Namespace);
+        self.roster.unite_all(read.entries);
+        if callers {
+            self.tokens = TokenIndex::of(&self.roster);
+        }
+        self.mark = read.mark;
+    }
 }
 
 /// One changed entry, and what else the same transaction does.
@@ -60,33 +99,45 @@ pub enum Effect {
 }
 
 impl Authority {
-    /// Reads the roster again if it moved since.
+    /// Reads what is new of the roster, if it moved since; all of it after a quarantine, in which testimony is united
+    /// without a new mark and with entries of any age.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn reload(&self) -> Result<(), ServiceError> {
-        let before = self.known().mark.map(|m| m.row);
+        let known = self.known();
+        let (before, is_open, version) = (known.mark, known.open, known.mark.and_then(|m| known.whole_up_to(&m)));
+        drop(known);
         let read = self
             .continuity
             .db()
             .read("roster", move |tx| {
                 Box::pin(async move {
                     let scope = shared::scope(tx, &Scope::Roster).await?;
-                    // In a quarantine testimony is united without a new mark, and with entries of any age.
                     let open = scope.as_ref().is_some_and(|s| s.view.state == ScopeState::Open);
                     let mark = scope.map(|s| s.view.mark);
-                    if open && mark.map(|m| m.row) == before {
+                    if open && is_open && mark.map(|m| m.row) == before.map(|m| m.row) {
                         return Ok::<_, LedgerError>(None);
                     }
-                    Ok(Some((shared::roster(tx).await?, mark)))
+                    let above = version.filter(|v| open && mark.is_some_and(|m| m.generation == v.0));
+                    let entries = match above {
+                        Some(version) => shared::roster_since(tx, version).await?,
+                        None => shared::roster(tx).await?.entries().cloned().collect(),
+                    };
+                    Ok(Some(Read { above, entries, mark, open }))
                 })
             })
             .await?;
-        if let Some((roster, mark)) = read {
-            let tokens = Self::index(&roster);
-            self.set_known(Known { roster, tokens, mark });
+        if let Some(read) = read {
+            self.learn(read);
         }
         Ok(())
+    }
+
+    fn learn(&self, read: Read) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // In place where nobody looks at it just now.
+        Arc::make_mut(&mut known).take(read);
     }
 
     /// The one way to change the roster: decide on what is known, write it guarded by the very roster
@@ -123,7 +174,7 @@ impl Authority {
             if changes.is_empty() {
                 return Ok(out);
             }
-            match self.write_changes(&known, state, changes, who, what).await {
+            match self.write_changes(known, state, changes, who, what).await {
                 Ok(marks) => {
                     self.reload().await?;
                     if state == ScopeState::Open {
@@ -147,7 +198,7 @@ impl Authority {
 
     async fn write_changes(
         &self,
-        known: &Arc<Known>,
+        known: Arc<Known>,
         state: ScopeState,
         changes: Vec<Change>,
         who: &str,
@@ -157,7 +208,7 @@ impl Authority {
         let (now, row) = (self.now_ms(), self.continuity.row_id());
         let audit = self.continuity.row_id();
         let rows: Vec<_> = changes.iter().map(|_| self.continuity.row_id()).collect();
-        let (known, who) = (Arc::clone(known), who.to_owned());
+        let who = who.to_owned();
         self.continuity
             .db()
             .write("roster_change", move |tx| {

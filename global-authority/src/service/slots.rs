@@ -105,11 +105,7 @@ fn slotless(roster: &Roster, region: &Name, epoch: Epoch) -> Vec<Name> {
             wanted.remove(&slot.of);
         }
     }
-    let services = roster.entries().filter_map(|e| match &e.body {
-        Body::Service(service) => Some(&service.namespaces),
-        Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
-    });
-    let asked: BTreeSet<&Name> = services.flatten().collect();
+    let asked: BTreeSet<&Name> = roster.services().flat_map(|(_, service)| &service.namespaces).collect();
     wanted.into_iter().filter(|name| asked.contains(name)).cloned().collect()
 }
 
@@ -150,6 +146,13 @@ pub(super) fn slot_views(roster: &Roster, name: &Name, watermark: impl Fn(&Name)
             until: layout.begins_ms(watermark(line)),
         })
         .collect()
+}
+
+/// The number lines of a namespace's slots.
+pub(super) fn slot_names(roster: &Roster, name: &Name) -> impl Iterator<Item = Name> {
+    let is_timed = timed(roster, name).is_some();
+    let slots = is_timed.then(|| slots_of(roster, name).map(|(line, _)| line.clone()).collect::<Vec<_>>());
+    slots.into_iter().flatten()
 }
 
 /// The window to give for a want on a slot's number line; the watermark moves to its end.

@@ -14,6 +14,7 @@ use cadastre_runtime::clock::Stopwatch;
 use super::Effort;
 use super::peers::{Bare, ByPointer, BySwap};
 use super::rounds::{OURS, Result};
+use super::stamped;
 
 /// Ids between two looks at the clock.
 const BURST: u64 = 4_096;
@@ -29,6 +30,10 @@ pub enum Contenders {
     Strict,
     /// Chunks for each thread.
     Chunks,
+    /// Time-based ids with so many bits of sequence, one worker for all threads.
+    Stamps(u32),
+    /// UUIDs of version 7, so many in a call.
+    Uuids(u64),
 }
 
 /// Runs every contender in turns.
@@ -42,6 +47,8 @@ pub fn run(threads: usize, contenders: Contenders, effort: Effort) -> Result {
         match contenders {
             Contenders::Strict => strict(threads, effort, into),
             Contenders::Chunks => chunks(threads, effort, into),
+            Contenders::Stamps(bits) => stamped::stamps(threads, bits, effort, into),
+            Contenders::Uuids(count) => stamped::uuids(threads, count, effort, into),
         }
     }
     result
@@ -143,7 +150,7 @@ fn next_or_fill(cursor: &Cursor) {
 }
 
 /// Ids a second of all threads together.
-fn race<F: FnMut()>(threads: usize, effort: Effort, make: impl Fn() -> F + Sync) -> f64 {
+pub(super) fn race<F: FnMut()>(threads: usize, effort: Effort, make: impl Fn() -> F + Sync) -> f64 {
     let (gate, total) = (Barrier::new(threads), Mutex::new(0.0));
     let turn = Duration::from_millis(effort.turn_ms).as_secs_f64();
     std::thread::scope(|scope| {

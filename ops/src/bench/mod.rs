@@ -5,6 +5,7 @@
 //! | `rows` | every row: what it measures, against what, and its target |
 //! | `rounds` | contenders in turns (A B A B), medians and spread |
 //! | `in_process`, `peers` | the cursor against what else one could write, without a network |
+//! | `stamped` | ids that carry the time, likewise |
 //! | `served` | a cluster of our own and peers as processes, driven by wrk and redis-benchmark |
 //! | `grants`, `postgres`, `sql` | grants on a PostgreSQL of the bench's own, against a hot row on the same one |
 //! | `agents`, `worked` | an agent as a process: its start, its memory, and the worked case with an outage in it |
@@ -27,6 +28,7 @@ mod rows;
 mod served;
 mod site;
 mod sql;
+mod stamped;
 mod worked;
 
 use serde_json::json;

@@ -4,6 +4,7 @@ use super::agents::Authority;
 use super::grants::{self, HOT_ROW};
 use super::in_process::Contenders;
 use super::served::Load;
+use super::stamped::{FERROID, UUID};
 use super::worked;
 
 /// How a row is run.
@@ -80,6 +81,25 @@ const CHUNKED: Row = Row {
     ..STRICT
 };
 
+const STAMPED: Row = Row {
+    what: "time-based ids of one worker, 16 bits of sequence (at most 65.5 M a second): next(), the clock read for each",
+    against: Some(FERROID),
+    limit: None,
+    // At most 1.5 times its cost.
+    target: 1.0 / 1.5,
+    kind: Kind::InProcess(1, Contenders::Stamps(16)),
+    ..STRICT
+};
+
+const UUIDS: Row = Row {
+    what: "UUIDs of version 7, one a call",
+    against: Some(UUID),
+    limit: None,
+    target: 1.0,
+    kind: Kind::InProcess(1, Contenders::Uuids(1)),
+    ..STRICT
+};
+
 const SERVED: Row = Row { limit: None, kind: Kind::Served(Load::HttpOne(32)), ..STRICT };
 
 const MILLISECONDS: Row = Row { unit: "ms", against: None, less_is_better: true, ..SERVED };
@@ -92,6 +112,25 @@ pub static ROWS: &[Row] = &[
     Row { name: "chunks-1", kind: Kind::InProcess(1, Contenders::Chunks), ..CHUNKED },
     Row { name: "chunks-2", kind: Kind::InProcess(2, Contenders::Chunks), ..CHUNKED },
     Row { name: "chunks-8", kind: Kind::InProcess(8, Contenders::Chunks), ..CHUNKED },
+    Row {
+        name: "snowflake-1",
+        what: "time-based ids of one worker, 12 bits of sequence: 4.096 M a second are all there are",
+        against: None,
+        target: 4.05e6,
+        kind: Kind::InProcess(1, Contenders::Stamps(12)),
+        ..STAMPED
+    },
+    Row { name: "snowflake16-1", ..STAMPED },
+    Row { name: "snowflake16-2", kind: Kind::InProcess(2, Contenders::Stamps(16)), ..STAMPED },
+    Row { name: "uuid7-1", ..UUIDS },
+    Row { name: "uuid7-2", kind: Kind::InProcess(2, Contenders::Uuids(1)), ..UUIDS },
+    Row {
+        name: "uuid7-batch",
+        what: "UUIDs of version 7, 1,024 a call",
+        target: 3.0,
+        kind: Kind::InProcess(1, Contenders::Uuids(1_024)),
+        ..UUIDS
+    },
     Row {
         name: "http-c32",
         what: "POST /v1/ids, one id, wrk -t1 -c32",

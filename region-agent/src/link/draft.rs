@@ -3,18 +3,18 @@
 //! Invariant: a want is stored, with its id and the whole request, before it is sent for the first time,
 //! and is sent verbatim from then on, by whichever agent of the store finds it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use cadastre_core::ids::{AllocationId, Name};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::namespace::NamespaceKind;
-use cadastre_core::roster::Body;
 use cadastre_ledger::continuity::How;
 use cadastre_ledger::sql::{self as ledger, Place};
 use cadastre_protocol::LINK_VERSION;
 use cadastre_protocol::link::{
     Confirm, FullTestimony, MARKS_PER_MESSAGE, MAX_WANTS, Message, Sender, Usage, Want, Words,
 };
+use cadastre_runtime::db::{DbError, Tx};
 
 use super::{Link, Talk};
 use crate::context::View;
@@ -31,7 +31,7 @@ struct Rows {
     mark: Mark,
     standing: Option<StandingRow>,
     roster_version: (Generation, u64),
-    seen: BTreeMap<Scope, Mark>,
+    marks: Vec<ScopeMark>,
     confirms: Vec<Confirm>,
     pending: Vec<PendingRow>,
 }
@@ -39,7 +39,7 @@ struct Rows {
 impl Link {
     /// The next message, its wants stored.
     pub(super) async fn draft(&self, talk: &mut Talk) -> Result<Message, AgentError> {
-        let mut rows = self.rows().await?;
+        let mut rows = self.rows(talk.marks_after.clone()).await?;
         let view = self.in_step(&rows).await?;
         let store_mark = self.passed(talk, rows.mark).await?;
         let testimony = self.testimony(talk, &mut rows).await?;
@@ -47,6 +47,9 @@ impl Link {
         let may_be_copy = place == Place::Elsewhere || rows.standing.is_some_and(|standing| standing.superseded);
         self.ctx.health_mut().may_be_copy = may_be_copy || place == Place::Unsure;
         let wants = self.wants(talk, &view, rows.pending).await?;
+        if let Some(last) = rows.marks.last() {
+            talk.marks_after = last.scope.to_string();
+        }
         let standing = self.ctx.continuity.standing();
         talk.number += 1;
         let me = &self.ctx.me;
@@ -69,7 +72,7 @@ impl Link {
             },
             words: Words {
                 promised: rows.store.promised,
-                marks: some_marks(&rows.seen, &mut talk.marks_turn),
+                marks: rows.marks,
                 store_mark,
                 proven: standing.how.is_open(),
                 // Another may be alive, and both would carve the same grants: what was copied is burned here, and the
@@ -83,8 +86,9 @@ impl Link {
         })
     }
 
-    async fn rows(&self) -> Result<Rows, AgentError> {
-        let read = self.ctx.continuity.db().read("link_draft", |tx| {
+    async fn rows(&self, marks_after: String) -> Result<Rows, AgentError> {
+        let read = self.ctx.continuity.db().read("link_draft", move |tx| {
+            let marks_after = marks_after.clone();
             Box::pin(async move {
                 let store = ledger::store(tx).await?.ok_or(AgentError::Moved)?;
                 let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
@@ -93,7 +97,7 @@ impl Link {
                     mark: scope.view.mark,
                     standing: sql::standing(tx).await?,
                     roster_version: sql::roster_version(tx).await?,
-                    seen: ledger::seen_marks(tx).await?,
+                    marks: some_marks(tx, &marks_after).await?,
                     confirms: sql::confirms(tx, MAX_CONFIRMS).await?,
                     pending: sql::pending(tx).await?,
                 })
@@ -197,15 +201,7 @@ impl Link {
 
     /// Namespaces that a service may ask for here and that are low, and how much to ask for.
     fn low(&self, view: &View, now_ms: u64) -> Vec<(Name, u64)> {
-        let admitted: BTreeSet<&Name> = view
-            .roster
-            .entries()
-            .filter_map(|e| match &e.body {
-                Body::Service(s) => Some(s.namespaces.iter()),
-                Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
-            })
-            .flatten()
-            .collect();
+        let admitted: BTreeSet<&Name> = view.roster.services().flat_map(|(_, service)| &service.namespaces).collect();
         let pools = self.pool.all();
         let standings = self.issuer.standings();
         let none = crate::regional::Pool::default();
@@ -219,7 +215,7 @@ impl Link {
             }
             let pool = pools.get(name).unwrap_or(&none);
             let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
-            let peak = own.peak.max(own.rate) + pool.thick.rate_per_second(now_ms);
+            let peak = own.peak.max(own.rate) + pool.thick_rate(now_ms);
             let held = pool.totals.left.saturating_add(own.left);
             let space = view.space_left(name, entry);
             if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for, peak, space) {
@@ -279,8 +275,8 @@ impl Link {
                 in_instances: own.left,
                 carved: pool.totals.carved,
                 burned: pool.totals.burned,
-                rate_per_second: own.rate + pool.thick.rate_per_second(now),
-                peak_per_second: own.peak.max(own.rate) + pool.thick.rate_per_second(now),
+                rate_per_second: own.rate + pool.thick_rate(now),
+                peak_per_second: own.peak.max(own.rate) + pool.thick_rate(now),
                 namespace,
             };
             if talk.usage_told.get(&usage.namespace) != Some(&usage) {
@@ -292,13 +288,10 @@ impl Link {
     }
 }
 
-/// The roster's mark always, the rest in turns.
-fn some_marks(seen: &BTreeMap<Scope, Mark>, turn: &mut usize) -> Vec<ScopeMark> {
-    let mark = |(scope, mark): (&Scope, &Mark)| ScopeMark { scope: scope.clone(), mark: *mark };
-    let (roster, others): (Vec<_>, Vec<_>) = seen.iter().partition(|(scope, _)| **scope == Scope::Roster);
-    let room = MARKS_PER_MESSAGE.saturating_sub(roster.len());
-    let start = if others.len() > room { *turn % others.len() } else { 0 };
-    *turn = start + room;
-    let some = others.iter().cycle().skip(start).take(room.min(others.len()));
-    roster.into_iter().map(mark).chain(some.map(|pair| mark(*pair))).collect()
+/// The roster's mark always, the rest in turns: with ten thousand namespaces a message costs what it costs with a few.
+async fn some_marks(tx: &mut Tx, after: &str) -> Result<Vec<ScopeMark>, DbError> {
+    let roster = ledger::seen_mark(tx, &Scope::Roster).await?.map(|mark| (Scope::Roster, mark));
+    let room = MARKS_PER_MESSAGE.saturating_sub(usize::from(roster.is_some()));
+    let others = ledger::seen_after(tx, after, room).await?;
+    Ok(roster.into_iter().chain(others).map(|(scope, mark)| ScopeMark { scope, mark }).collect())
 }

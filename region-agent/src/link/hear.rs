@@ -10,6 +10,7 @@ use cadastre_core::continuity::{ScopeState, may_adopt};
 use cadastre_core::ids::{AllocationId, Epoch, Name, RowId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::range::Range;
+use cadastre_core::roster::{Entry, Kind};
 use cadastre_ledger::continuity::{contains_marks, lift};
 use cadastre_ledger::sql::{self as ledger, Place};
 use cadastre_protocol::error::{Code, Problem};
@@ -65,6 +66,9 @@ pub(super) struct Heard {
     pub changed: bool,
     /// Whether the roster is another one: what was refused may be granted now.
     pub roster_changed: bool,
+    /// The entries and scopes that have to be read again.
+    pub entries: Vec<(Kind, Name)>,
+    pub scopes: Vec<Scope>,
     /// The epoch that everything below was burned for.
     pub burned_below: Option<Epoch>,
     /// What was burned in the store, by namespace.
@@ -182,10 +186,12 @@ impl Hearing {
     async fn take_roster(&self, tx: &mut Tx, heard: &mut Heard) -> Result<(), AgentError> {
         heard.roster_changed = ledger::roster_unite(tx, &self.answer.roster).await?;
         heard.changed |= heard.roster_changed;
-        let seen = ledger::seen_marks(tx).await?;
+        heard.entries = self.answer.roster.iter().map(Entry::key).collect();
         for ScopeMark { scope, mark } in &self.answer.marks {
-            if seen.get(scope).is_none_or(|held| mark.is_above(held) || mark.bound > held.bound) {
+            let held = ledger::seen_mark(tx, scope).await?;
+            if held.is_none_or(|held| mark.is_above(&held) || mark.bound > held.bound) {
                 ledger::keep_mark(tx, scope, mark).await?;
+                heard.scopes.push(scope.clone());
                 heard.changed = true;
             }
         }
@@ -205,6 +211,7 @@ impl Hearing {
         if heard.adopted.is_empty() {
             return Ok(());
         }
+        heard.scopes.extend(heard.adopted.iter().map(|adopted| Scope::Namespace(adopted.namespace.clone())));
         heard.mark = Some(unit::raise(tx, &mark, row, "adopt", self.now_ms).await?);
         for adopted in &mut heard.adopted {
             adopted.left = sql::left_of(tx, &adopted.namespace, self.answer.region.epoch).await?;

@@ -67,7 +67,8 @@ struct Talk {
     chain: Option<String>,
     /// The last mark of the store that passed the gate.
     passed: Option<Mark>,
-    marks_turn: usize,
+    /// The scope of the last mark that was sent.
+    marks_after: String,
     usage_sent: Vec<Usage>,
     usage_told: BTreeMap<Name, Usage>,
     /// The generation that the authority last asked testimony for, and the one that was last testified for.
@@ -318,7 +319,10 @@ impl Link {
             self.ctx.note_store(opened.map_err(AgentError::from))?;
         }
         if heard.changed || heard.burned_below.is_some() || heard.lifted.is_some() {
-            let view = self.ctx.reload().await?;
+            let view = match heard.burned_below.is_some() || heard.lifted.is_some() {
+                true => self.ctx.reload().await?,
+                false => self.ctx.reload_some(heard.entries.clone(), heard.scopes.clone()).await?,
+            };
             self.close_old(&view).await;
         }
         if let Some(epoch) = heard.burned_below {

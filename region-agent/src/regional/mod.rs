@@ -41,10 +41,18 @@ pub struct Pool {
     /// The length of the newest grant.
     pub last_grant: u64,
     /// What thick clients took: their rate is known by their segments only.
-    pub thick: RateWindow,
+    pub thick: Option<Box<RateWindow>>,
     /// What a thick client wanted above everything that is left here: it goes on from another region's range. 0 once
     /// a grant came: that lies above all that was ever granted.
     pub wanted_above: u64,
+}
+
+impl Pool {
+    /// Ordinals a second that thick clients took.
+    #[must_use]
+    pub fn thick_rate(&self, now_ms: u64) -> f64 {
+        self.thick.as_ref().map_or(0.0, |window| window.rate_per_second(now_ms))
+    }
 }
 
 /// A segment that may be handed out.
@@ -249,7 +257,7 @@ impl Regional {
                 // Counted here as well, so that status is right between two heartbeats.
                 pool.totals.carved = pool.totals.carved.saturating_add(segment.range.len());
                 if thick {
-                    pool.thick.record(now, segment.range.len());
+                    pool.thick.get_or_insert_default().record(now, segment.range.len());
                 }
             }
             let view = self.ctx.view();

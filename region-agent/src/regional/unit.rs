@@ -12,7 +12,7 @@ use cadastre_core::quota::HOLDER_COUNTS_MS;
 use cadastre_core::roster::Limits;
 use cadastre_core::sequence::Definition;
 use cadastre_ledger::sql as ledger;
-use cadastre_protocol::error::Code;
+use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::db::{DbError, Tx};
 use cadastre_runtime::entropy::Entropy;
 
@@ -60,6 +60,8 @@ pub struct Thick {
     pub above: u64,
     /// The limits of its service.
     pub limits: Limits,
+    /// The most that its service's rate leaves, or why it leaves nothing; no word for a replay.
+    pub rate: Result<u64, Problem>,
 }
 
 /// What a carve is decided by, besides the rows.
@@ -126,6 +128,7 @@ pub async fn run(
     let row = RowId(terms.entropy.uuid_v4());
     let (mut want, above) = thick.map_or((order.want, 0), |t| (order.want.min(t.most), t.above));
     if let Some(thick) = thick {
+        want = want.min(thick.rate.clone()?);
         want = caps::allowed(tx, order, &thick.limits, joined.counts, want, terms.now_ms).await?;
     }
     let (carve, grant_id, block_id) = take(tx, order, want, above, terms).await?;

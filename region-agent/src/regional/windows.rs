@@ -196,7 +196,7 @@ impl Work {
         let mut chain = String::new();
         if let Some(Embedded { chain: given, next_chain, limits }) = self.post.thick.clone() {
             let order = self.order(deed);
-            let thick = Thick { chain: given, next_chain, retention_ms: 0, most: 0, above: 0, limits };
+            let thick = Thick { chain: given, next_chain, retention_ms: 0, most: 0, above: 0, limits, rate: Ok(0) };
             let Some(joined) = unit::holder(tx, &order, &thick, &self.terms).await? else { return Ok(None) };
             if matches!(deed, Deed::Take { .. }) {
                 caps::allowed(tx, &order, &limits, joined.counts, 1, self.terms.now_ms).await?;

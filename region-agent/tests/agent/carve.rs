@@ -48,6 +48,7 @@ async fn carve_above(agent: &Agent, order: &Order, chain: Option<&str>, above: u
         retention_ms: agent.ctx.times.retention_ms,
         most: 50,
         above,
+        rate: Ok(u64::MAX),
     };
     agent.pool.carve(order, Some(thick)).await.map_err(|e: AgentError| e.to_problem().code)
 }

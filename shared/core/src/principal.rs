@@ -43,7 +43,7 @@ impl TokenIndex {
     #[must_use]
     pub fn of(roster: &Roster) -> Self {
         let mut index = BTreeMap::new();
-        for entry in roster.entries() {
+        for entry in roster.callers() {
             let name = entry.name.clone();
             let (tokens, principal): (&[TokenEntry], _) = match &entry.body {
                 Body::Region(r) => (&r.tokens, Principal::Region(name)),

@@ -8,6 +8,8 @@
 //!   one tenant. Whoever asks for more at once than its share waits until it is full, and pays it back before the next.
 //! - Agents. Of each limit a tenth is divided evenly, the rest in proportion to what was asked for lately. The
 //!   shares together are never above the limit, but each is at least 1.
+//! - Segments. What processes took ahead within the last minute, a sixtieth of it for each second, is not there for
+//!   others: a segment counts as it is used, not when it is handed out.
 //! - Processes. One counts for [`HOLDER_COUNTS_MS`] after it last asked for a segment. It is taken to hold the
 //!   segment that it got last, and a quarter of the one before: that is when it asks.
 //!
@@ -20,6 +22,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Name;
+
+mod ahead;
+
+use ahead::{Ahead, SECONDS};
 
 /// Tenants of one service that an agent remembers.
 pub const MAX_TENANTS: usize = 1_024;
@@ -190,6 +196,7 @@ pub struct Shares {
     active: u32,
     counted_at_ms: u64,
     asked: u64,
+    ahead: Ahead,
 }
 
 impl Shares {
@@ -205,6 +212,7 @@ impl Shares {
             active: 0,
             counted_at_ms: now_ms,
             asked: 0,
+            ahead: Ahead::new(now_ms),
         }
     }
 
@@ -214,16 +222,48 @@ impl Shares {
         self.share
     }
 
+    /// What processes use a second of what they took ahead.
+    fn ahead_rate(&mut self, now_ms: u64) -> u64 {
+        self.ahead.taken(now_ms).div_ceil(SECONDS)
+    }
+
+    /// What is left of that for callers who take ids one request at a time.
+    fn direct(&mut self, now_ms: u64) -> u32 {
+        let ahead = u32::try_from(self.ahead_rate(now_ms)).unwrap_or(u32::MAX);
+        self.share.saturating_sub(ahead).max(1)
+    }
+
+    /// How many of `want` ids a process may be given ahead; they count until they are given back, or a minute is over.
+    ///
+    /// # Errors
+    /// [`Refused`] where next to nothing is left of the minute.
+    pub fn reserve(&mut self, want: u64, now_ms: u64) -> Result<u64, Refused> {
+        let most = u64::from(self.share) * SECONDS;
+        let taken = self.ahead.taken(now_ms);
+        let Some(part) = room(Some(most), taken, want) else {
+            return Err(Refused { whose: Whose::Service, share: self.share, wait_ms: self.ahead.wait_ms() });
+        };
+        self.ahead.add(part, now_ms);
+        Ok(part)
+    }
+
+    /// Of what was reserved so many were not given.
+    pub fn give_back(&mut self, n: u64) {
+        self.ahead.give_back(n);
+    }
+
     /// What this agent may give a second from now on.
     pub fn set_share(&mut self, share: u32, now_ms: u64) {
-        self.whole.fill(self.share, now_ms);
+        let direct = self.direct(now_ms);
+        self.whole.fill(direct, now_ms);
         self.share = share.clamp(1, self.limit);
     }
 
-    /// Ids that were asked for since the last call, refused ones too, and at most the limit: what is above it could
-    /// not be given anywhere.
-    pub fn take_asked(&mut self) -> u64 {
-        std::mem::take(&mut self.asked).min(u64::from(self.limit))
+    /// Ids that were asked for since the last call, refused ones too, and what a second uses of what was taken ahead; at
+    /// most the limit: what is above it could not be given anywhere.
+    pub fn take_asked(&mut self, now_ms: u64) -> u64 {
+        let ahead = self.ahead_rate(now_ms);
+        std::mem::take(&mut self.asked).saturating_add(ahead).min(u64::from(self.limit))
     }
 
     /// Tenants that are remembered.
@@ -240,8 +280,9 @@ impl Shares {
         self.asked = self.asked.saturating_add(u64::from(n));
         let label = tenant.map_or("", Tenant::as_str);
         self.note(label, now_ms);
-        self.whole.fill(self.share, now_ms);
-        let (share, rate) = (self.share, self.tenant_share());
+        let share = self.direct(now_ms);
+        self.whole.fill(share, now_ms);
+        let rate = tenant_share(share, self.active);
         let spare = self.whole.milli.saturating_sub(milli(n)) >= milli(share) / 2;
         if let Some(used) = self.tenants.get_mut(label) {
             used.tank.fill(rate, now_ms);
@@ -271,10 +312,6 @@ impl Shares {
         }
     }
 
-    fn tenant_share(&self) -> u32 {
-        (self.share / self.active.max(1)).max(1)
-    }
-
     /// Notes that a tenant asked, and how many there are.
     fn note(&mut self, label: &str, now_ms: u64) {
         if now_ms.saturating_sub(self.counted_at_ms) >= RECOUNT_MS {
@@ -299,9 +336,13 @@ impl Shares {
             }
         }
         self.active += 1;
-        let used = Used { tank: Tank::full(self.tenant_share(), now_ms), asked_at_ms: now_ms };
+        let used = Used { tank: Tank::full(tenant_share(self.share, self.active), now_ms), asked_at_ms: now_ms };
         self.tenants.insert(label.to_owned(), used);
     }
+}
+
+fn tenant_share(share: u32, active: u32) -> u32 {
+    (share / active.max(1)).max(1)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! by entry, the newest one each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -187,27 +188,34 @@ pub struct TokenEntry {
     pub revoked_at_ms: Option<u64>,
 }
 
-/// All entries, by kind and name.
+/// Those of one kind. Copies share it until one of them is changed, and share the entries for ever.
+type Shelf = Arc<BTreeMap<Name, Arc<Entry>>>;
+
+/// All entries, by kind and name. A copy is cheap: a change of one namespace of ten thousand makes one new definition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Roster {
-    entries: BTreeMap<(Kind, Name), Entry>,
+    kinds: BTreeMap<Kind, Shelf>,
 }
 
 impl Roster {
     /// The entry of a key.
     #[must_use]
     pub fn get(&self, kind: Kind, name: &Name) -> Option<&Entry> {
-        self.entries.get(&(kind, name.clone()))
+        self.kinds.get(&kind)?.get(name).map(AsRef::as_ref)
     }
 
     /// All entries, by kind and name.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+        self.kinds.values().flat_map(|shelf| shelf.values()).map(AsRef::as_ref)
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+        self.kinds.get(&kind).into_iter().flat_map(|shelf| shelf.values()).map(AsRef::as_ref)
     }
 
     /// All regions.
     pub fn regions(&self) -> impl Iterator<Item = (&Name, &RegionEntry)> {
-        self.entries.values().filter_map(|e| match &e.body {
+        self.of_kind(Kind::Region).filter_map(|e| match &e.body {
             Body::Region(r) => Some((&e.name, r)),
             Body::Namespace(_) | Body::Service(_) | Body::Operator(_) => None,
         })
@@ -215,10 +223,23 @@ impl Roster {
 
     /// All namespaces, deleted ones included.
     pub fn namespaces(&self) -> impl Iterator<Item = (&Name, &NamespaceEntry)> {
-        self.entries.values().filter_map(|e| match &e.body {
+        self.of_kind(Kind::Namespace).filter_map(|e| match &e.body {
             Body::Namespace(n) => Some((&e.name, n)),
             Body::Region(_) | Body::Service(_) | Body::Operator(_) => None,
         })
+    }
+
+    /// All services.
+    pub fn services(&self) -> impl Iterator<Item = (&Name, &ServiceEntry)> {
+        self.of_kind(Kind::Service).filter_map(|e| match &e.body {
+            Body::Service(s) => Some((&e.name, s)),
+            Body::Region(_) | Body::Namespace(_) | Body::Operator(_) => None,
+        })
+    }
+
+    /// All entries that say who calls: everything but the namespaces.
+    pub fn callers(&self) -> impl Iterator<Item = &Entry> {
+        [Kind::Region, Kind::Service, Kind::Operator].into_iter().flat_map(|kind| self.of_kind(kind))
     }
 
     /// A region by name.
@@ -261,12 +282,13 @@ impl Roster {
     /// An epoch never falls and a retired region stays retired, even where the newer entry was
     /// written by a store that had forgotten them.
     pub fn unite(&mut self, entry: Entry) -> bool {
-        let key = entry.key();
-        let Some(held) = self.entries.get(&key) else {
-            self.entries.insert(key, entry);
+        let shelf = self.kinds.entry(entry.body.kind()).or_default();
+        let Some(held) = shelf.get(&entry.name) else {
+            Arc::make_mut(shelf).insert(entry.name.clone(), Arc::new(entry));
             return true;
         };
-        let (mut newer, older) = if entry.version() > held.version() { (entry, held) } else { (held.clone(), &entry) };
+        let (mut newer, older) =
+            if entry.version() > held.version() { (entry, held.as_ref()) } else { (held.as_ref().clone(), &entry) };
         if let (Body::Region(n), Body::Region(o)) = (&mut newer.body, &older.body) {
             if o.epoch > n.epoch {
                 n.epoch = o.epoch;
@@ -275,10 +297,10 @@ impl Roster {
                 n.state = RegionState::Retired;
             }
         }
-        if *held == newer {
+        if **held == newer {
             return false;
         }
-        self.entries.insert(key, newer);
+        Arc::make_mut(shelf).insert(newer.name.clone(), Arc::new(newer));
         true
     }
 

@@ -30,14 +30,21 @@ pub trait Clock: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+impl SystemClock {
+    /// The wall clock alone: what an id is stamped with.
+    #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
+    #[inline]
+    #[must_use]
+    pub fn wall_ms(self) -> u64 {
+        // A clock before 1970 reads as 1970: the rules treat it as a clock that went back.
+        millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
 impl Clock for SystemClock {
     #[allow(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     fn now(&self) -> Now {
-        Now {
-            // A clock before 1970 reads as 1970: the rules treat it as a clock that went back.
-            wall_ms: millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            mono_ms: millis(since_boot()),
-        }
+        Now { wall_ms: self.wall_ms(), mono_ms: millis(since_boot()) }
     }
 }
 

@@ -42,16 +42,21 @@ impl Entropy for SystemEntropy {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "this file is where randomness is drawn")]
 fn draw<const N: usize>() -> [u8; N] {
     let mut bytes = [0_u8; N];
-    if let Err(error) = getrandom::fill(&mut bytes) {
+    fill(&mut bytes);
+    bytes
+}
+
+/// Fills all of `bytes` at once, for whoever needs many.
+#[allow(clippy::disallowed_methods, reason = "this file is where randomness is drawn")]
+pub fn fill(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
         eprintln!(
             "cadastre: the operating system gives no entropy ({error}); stopping, because ids made without it could repeat"
         );
         std::process::abort();
     }
-    bytes
 }
 
 #[cfg(test)]

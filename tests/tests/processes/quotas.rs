@@ -153,6 +153,45 @@ async fn segment(cluster: &Cluster, token: &str, process: u128, n: u64, want: u6
     Ok(number(&value["hi"]) - number(&value["lo"]))
 }
 
+/// A segment counts against the rate as it is used: what processes took ahead within a minute is not there for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn segments_count_against_the_rate_of_their_service() {
+    let exposed = Arc::new(Exposed::new());
+    let cluster = quick().region("eu").namespace("orders").start().await;
+    let token = service(&cluster, "mixed", json!({"ids_per_second": 100})).await;
+    let url = format!("{}/v1/segments", cluster.region("eu").url);
+    let first = json!({"namespace": "orders", "allocation_id": fresh(1).to_string(), "instance": "till",
+        "incarnation": uuid::Uuid::from_u128(1).to_string(), "want": "100000"});
+    let (status, _, granted) = http::post_json(&url, Some(&token), &first).await;
+    assert_eq!(status, 201, "{granted}");
+    assert_eq!(number(&granted["hi"]) - number(&granted["lo"]), 3_000, "half of a minute's worth: {granted}");
+
+    // 50 a second of the 100 are left for those who ask one request at a time.
+    let got = caller(&cluster, &token, None, (5, 1), &exposed).run(Duration::from_secs(4)).await;
+    assert!((100..=300).contains(&got.ids), "4 seconds at 50 a second: {got:?}");
+
+    let (mut all, mut refusal) = (3_000, None);
+    for process in 2..40 {
+        match segment(&cluster, &token, process, process as u64, 100_000).await {
+            Ok(ids) => all += ids,
+            Err(problem) => {
+                refusal = Some(problem);
+                break;
+            }
+        }
+    }
+    let refusal = refusal.expect("a minute's worth is all there is");
+    assert_eq!(code(&refusal), (429, "rate_limited"), "{refusal}");
+    assert!(refusal.detail.contains("taken ahead") && refusal.retry_after.is_some(), "{refusal}");
+    assert!((5_800..=6_000).contains(&all), "{all} of 6,000");
+    // What was carved before is found again, whatever is left of the rate.
+    let (status, _, again) = http::post_json(&url, Some(&token), &first).await;
+    assert_eq!((status, &again["lo"], &again["replayed"]), (201, &granted["lo"], &json!(true)), "{again}");
+    // No other service pays for it.
+    segment(&cluster, &cluster.service_token, 99, 300, 300).await.unwrap();
+    assert_sound(&cluster, &exposed).await;
+}
+
 async fn held(cluster: &Cluster, exposed: &Arc<Exposed>) {
     let two = service(cluster, "two", json!({"holders": 2})).await;
     for (process, n) in [(1, 1), (2, 2), (1, 3)] {

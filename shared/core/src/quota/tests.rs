@@ -109,7 +109,7 @@ fn what_was_asked_is_told_once_and_never_above_the_limit() {
     for _ in 0..5 {
         let _ = shares.look(None, 7, 0);
     }
-    assert_eq!((shares.take_asked(), shares.take_asked()), (10, 0));
+    assert_eq!((shares.take_asked(0), shares.take_asked(0)), (10, 0));
 }
 
 #[test]
@@ -155,7 +155,58 @@ fn labels_are_checked() {
     }
 }
 
+#[test]
+fn a_segment_counts_as_it_is_used() {
+    let mut shares = Shares::new(1_000, 0);
+    // A minute's worth is there; one process gets half of what is free.
+    assert_eq!(shares.reserve(1_000_000, 0), Ok(30_000));
+    assert_eq!(shares.reserve(12_000, 0), Ok(12_000));
+    // 42,000 within a minute are 700 a second: 300 are left for others.
+    assert!(shares.look(None, 300, 0).is_ok());
+    shares.take(None, 300);
+    assert_eq!(shares.look(None, 151, 500).map_err(|refused| refused.share), Err(300));
+    assert!(shares.look(None, 150, 500).is_ok());
+    assert_eq!(shares.take_asked(2_000), 1_000, "700 of them are what the segments use");
+    assert_eq!(shares.take_asked(2_000), 700);
+    // What was not carved after all is there again.
+    shares.give_back(12_000);
+    assert_eq!(shares.reserve(1_000_000, 2_000), Ok(15_000));
+    // A minute later all of it was used.
+    assert_eq!(shares.reserve(1_000_000, 62_000), Ok(30_000));
+}
+
+#[test]
+fn a_minute_that_is_used_up_says_when_to_come_back() {
+    let mut shares = Shares::new(10, 0);
+    let mut got = 0;
+    let refused = loop {
+        match shares.reserve(400, 5_000) {
+            Ok(n) => got += n,
+            Err(refused) => break refused,
+        }
+    };
+    assert!((590..=600).contains(&got), "{got}");
+    assert_eq!((refused.whose, refused.wait_ms), (Whose::Service, 60_000));
+    assert!(shares.reserve(400, 64_999).is_err());
+    assert_eq!(shares.reserve(400, 65_000), Ok(300));
+    // A clock that went back gives nothing twice.
+    assert_eq!(shares.reserve(400, 0), Ok(150));
+}
+
 proptest! {
+    #[test]
+    fn no_minute_gives_more_ahead_than_the_limit(limit in 1u32..10_000, asks in prop::collection::vec((1u64..500_000, 0u64..20_000), 1..100)) {
+        let (mut shares, mut now, mut given) = (Shares::new(limit, 0), 0, Vec::new());
+        for (want, wait) in asks {
+            now += wait;
+            if let Ok(n) = shares.reserve(want, now) {
+                given.push((now / 1_000, n));
+            }
+            let within: u64 = given.iter().filter(|(at, _)| now / 1_000 - at < 60).map(|(_, n)| n).sum();
+            prop_assert!(within <= u64::from(limit) * 60, "{within}");
+        }
+    }
+
     #[test]
     fn agents_shares_together_are_within_the_limit(limit in 1u32.., demands in prop::collection::vec(0u64..1 << 33, 1..40)) {
         let shares: Vec<u32> = demands.iter().map(|own| agent_share(limit, *own, &demands)).collect();

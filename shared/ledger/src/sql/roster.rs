@@ -134,6 +134,43 @@ pub async fn seen_marks(tx: &mut Tx) -> Result<BTreeMap<Scope, Mark>, DbError> {
     rows.iter().map(|row| Ok((parse(row, 0)?, seen(row)?))).collect()
 }
 
+/// The highest mark ever seen of one scope of the other side.
+///
+/// # Errors
+/// Those of the store.
+pub async fn seen_mark(tx: &mut Tx, scope: &Scope) -> Result<Option<Mark>, DbError> {
+    let row = tx
+        .query_opt(
+            "SELECT scope, generation, seq, row_id, bound FROM seen_marks WHERE scope = $1",
+            &[scope.to_string().into()],
+        )
+        .await?;
+    row.as_ref().map(seen).transpose()
+}
+
+/// At most `limit` of the highest marks ever seen of the other side's namespaces: those that follow `after` in order of
+/// their scopes, and then from the beginning on.
+///
+/// # Errors
+/// Those of the store.
+pub async fn seen_after(tx: &mut Tx, after: &str, limit: usize) -> Result<Vec<(Scope, Mark)>, DbError> {
+    let mut all = Vec::new();
+    for sql in [
+        "SELECT scope, generation, seq, row_id, bound FROM seen_marks
+         WHERE scope > $1 AND scope <> 'roster' ORDER BY scope LIMIT $2",
+        "SELECT scope, generation, seq, row_id, bound FROM seen_marks
+         WHERE scope <= $1 AND scope <> 'roster' ORDER BY scope LIMIT $2",
+    ] {
+        let room = limit.saturating_sub(all.len());
+        if room > 0 {
+            for row in tx.query(sql, &[after.into(), Value::int(room as u64)?]).await? {
+                all.push((parse(&row, 0)?, seen(&row)?));
+            }
+        }
+    }
+    Ok(all)
+}
+
 fn seen(row: &Row) -> Result<Mark, DbError> {
     Ok(Mark {
         generation: Generation::from_sql(row.int(1)?),
