@@ -2,9 +2,10 @@
 
 use cadastre_protocol::admin;
 use cadastre_protocol::ids::{Origin, OriginRange};
+use cadastre_protocol::rebuild as wire;
 use utoipa::OpenApi;
 
-use super::{admin as handlers, observe, regions};
+use super::{admin as handlers, observe, rebuild, regions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +42,8 @@ use super::{admin as handlers, observe, regions};
         observe::verify,
         observe::quarantines,
         observe::lift,
+        rebuild::record,
+        rebuild::grants,
         observe::healthz,
         observe::readyz,
         observe::metrics,
@@ -75,6 +78,10 @@ use super::{admin as handlers, observe, regions};
         cadastre_protocol::ids::WitnessStatus,
         admin::QuarantineView,
         admin::Lift,
+        wire::RegionRecord,
+        wire::AdoptedGrant,
+        wire::GrantsBack,
+        wire::GrantsTaken,
         Origin,
         OriginRange,
     ))

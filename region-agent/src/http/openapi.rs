@@ -2,10 +2,11 @@
 
 use cadastre_protocol::admin::{Checked, Nothing, Verdict};
 use cadastre_protocol::ids as wire;
+use cadastre_protocol::rebuild;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{ids, ledger, observe, origins, segments, workers};
+use super::{ids, ledger, observe, origins, record, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,6 +26,8 @@ use super::{ids, ledger, observe, origins, segments, workers};
         origins::origin,
         ledger::segments,
         ledger::verify,
+        record::grants,
+        record::testimony,
         observe::status,
         observe::healthz,
         observe::readyz,
@@ -53,6 +56,9 @@ use super::{ids, ledger, observe, origins, segments, workers};
         ledger::SegmentsPage,
         ledger::HoldingView,
         ledger::SegmentView,
+        rebuild::RegionRecord,
+        rebuild::AdoptedGrant,
+        rebuild::AdoptedPage,
         Nothing,
         Verdict,
         Checked,

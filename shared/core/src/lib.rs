@@ -28,6 +28,7 @@ pub mod invariant;
 pub mod layout;
 pub mod mark;
 pub mod namespace;
+pub mod overlap;
 pub mod plan;
 pub mod pool;
 pub mod principal;
