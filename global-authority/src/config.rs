@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cadastre_core::ids::ClusterId;
 use cadastre_runtime::config::{self, ConfigArgs, ConfigError, HttpArgs, StoreArgs, TelemetryArgs};
 use cadastre_runtime::token::Secret;
 use clap::Parser;
@@ -31,6 +32,10 @@ pub struct AuthorityConfig {
     /// The first operator's token (cad_op_ and 64 hex digits); begins a new cluster on an empty store.
     #[arg(long, env = "CADASTRE_BOOTSTRAP_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub bootstrap_token: Option<Secret>,
+    /// The id of a cluster whose authority was lost for good: an empty store begins as its, in quarantine until its
+    /// regions testified (see `cadastre rebuild`). Needs bootstrap_token.
+    #[arg(long, env = "CADASTRE_REBUILD", value_name = "CLUSTER_ID")]
+    pub rebuild: Option<String>,
     /// How long an unanswered grant may still be asked for, in seconds (default 604800: 7 days).
     #[arg(long, env = "CADASTRE_REPLAY_RETENTION_SECONDS", value_name = "SECONDS")]
     pub replay_retention_seconds: Option<u64>,
@@ -66,10 +71,26 @@ impl AuthorityConfig {
             let reason = "proof of synchronous replication is not part of this version; leave it at 0";
             return Err(ConfigError::impossible("require_sync", reason));
         }
+        if self.rebuild()?.is_some() && self.bootstrap_token.is_none() {
+            let reason = "needs bootstrap_token: the token of the operator who rebuilds";
+            return Err(ConfigError::impossible("rebuild", reason));
+        }
         if self.replay_retention_seconds.is_some_and(|s| s < 60) {
             return Err(ConfigError::impossible("replay_retention_seconds", "must be at least 60"));
         }
         Ok(())
+    }
+
+    /// The cluster that is rebuilt.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it is no cluster's id.
+    pub fn rebuild(&self) -> Result<Option<ClusterId>, ConfigError> {
+        let parse = |text: &String| {
+            let reason = "must be the cluster's id, as `GET /v1/testimony` of any of its agents tells it";
+            text.parse().map_err(|_| ConfigError::impossible("rebuild", reason))
+        };
+        self.rebuild.as_ref().map(parse).transpose()
     }
 
     /// The data folder.

@@ -166,6 +166,7 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
     };
     let settings = Settings {
         replay_retention_ms: config.replay_retention_seconds.unwrap_or(7 * 86_400).saturating_mul(1_000),
+        rebuild: config.rebuild()?,
         ..Settings::default()
     };
     let spawn: Spawn = Arc::new(|work| {

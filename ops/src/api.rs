@@ -58,6 +58,11 @@ impl Api {
         self
     }
 
+    /// With whose token it is asked.
+    pub fn token(&self) -> Option<Secret> {
+        self.token.clone()
+    }
+
     /// Where it is.
     pub fn url(&self) -> &str {
         &self.base

@@ -4,6 +4,7 @@
 //! between their digits. Absent on purpose: aliases.
 
 mod flags;
+mod repair;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
+pub use repair::{RebuildArgs, VerifyArgs};
 
 /// Hands out number ranges to regions, and never the same number twice.
 ///
@@ -84,7 +86,9 @@ pub enum Verb {
     /// How an agent and its tiers are doing
     Status(StatusArgs),
     /// Check every invariant over the ledgers
-    Verify,
+    Verify(VerifyArgs),
+    /// Make an authority that was lost for good again, from what its regions know
+    Rebuild(RebuildArgs),
     /// Stores that may have gone back in time
     #[command(subcommand)]
     Quarantine(QuarantineVerb),

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use cadastre_core::ids::{Incarnation, Name, RowId, SessionNo, StoreId};
-use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::ids::{Incarnation, Name, SessionNo};
+use cadastre_core::mark::Scope;
 use cadastre_ledger::continuity::{Continuity, Parts};
 use cadastre_ledger::sql::{self as ledger, StoreRow};
 use cadastre_runtime::db::{DbError, EngineKind, migrate};
@@ -76,7 +76,12 @@ impl Agent {
             if continuity.read_witness().await?.is_none() {
                 continuity.initialise(None, Scope::Region).await?;
             } else {
-                begin_lost(&parts).await?;
+                tracing::error!(
+                    role = parts.role,
+                    "the store is empty, but its witness was used before: the region's store was lost. It begins as a new \
+                     store, which an operator has to let in (`cadastre recover NAME --new-store`)"
+                );
+                continuity.begin_lost(None, Scope::Region, vec![], "begun after a loss").await?;
                 start(&continuity).await?;
             }
         } else {
@@ -165,35 +170,6 @@ async fn next_session(parts: &Parts, place: String) -> Result<(StoreRow, u64), A
                 store.ok_or_else(|| DbError::Corrupt("the store has no row of its own".into()))?,
                 session,
             ))
-        })
-    });
-    Ok(work.await?)
-}
-
-/// Makes an empty store beside a used witness. Its one mark lies below every generation, so that the witness's
-/// is never taken for contained: the start finds that the store went back.
-async fn begin_lost(parts: &Parts) -> Result<(), AgentError> {
-    tracing::error!(
-        role = parts.role,
-        "the store is empty, but its witness was used before: the region's store was lost. It begins as a new store, \
-         which an operator has to let in (`cadastre recover NAME --new-store`)"
-    );
-    let store = StoreRow {
-        cluster_id: None,
-        store_id: StoreId(parts.entropy.uuid_v4()),
-        role: parts.role.clone(),
-        session: 0,
-        has_witness: true,
-        promised: Generation::default(),
-        place: String::new(),
-    };
-    let mark = Mark { generation: Generation::default(), seq: 1, row: RowId(parts.entropy.uuid_v4()), bound: 1 };
-    let now = parts.clock.now().wall_ms;
-    let work = parts.db.write("agent_begin_lost", move |tx| {
-        let store = store.clone();
-        Box::pin(async move {
-            ledger::insert_store(tx, &store, now).await?;
-            ledger::insert_scope(tx, &Scope::Region, &mark, "begun after a loss", now).await
         })
     });
     Ok(work.await?)

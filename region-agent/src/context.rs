@@ -197,6 +197,18 @@ impl Context {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes down what must not pass unseen.
+    pub async fn audit(&self, what: &'static str, detail: &str) {
+        let (id, now, detail) = (self.continuity.row_id(), self.now().wall_ms, detail.to_owned());
+        let work = self.continuity.db().write("agent_audit", move |tx| {
+            let detail = detail.clone();
+            Box::pin(async move { cadastre_ledger::sql::audit(tx, id, now, "agent", what, &detail).await })
+        });
+        if let Err(error) = work.await {
+            tracing::warn!(%error, what, "the audit could not be written");
+        }
+    }
+
     /// Notes how a unit of the store went that wrote, or meant to, and passes its result on.
     pub fn note_store<T>(&self, result: Result<T, AgentError>) -> Result<T, AgentError> {
         self.note(result, true)

@@ -164,7 +164,7 @@ fn a_scan_is_noticed() {
     let (_, statements, schema) = programs().into_iter().next().unwrap();
     let db = rusqlite::Connection::open_in_memory().unwrap();
     schema.iter().for_each(|sql| db.execute_batch(sql).unwrap());
-    let origin = |sql: &&String| sql.ends_with("WHERE namespace = $1 AND lo <= $2 ORDER BY lo DESC LIMIT 1");
+    let origin = |sql: &&String| sql.ends_with("WHERE namespace = $1 AND lo < $2 ORDER BY lo DESC LIMIT 1");
     let origin = statements.iter().find(origin).unwrap();
     assert_eq!(sqlite_faults(&db, origin), Vec::<String>::new());
     assert!(!sqlite_faults(&db, SCANS).is_empty());

@@ -5,6 +5,7 @@ mod dashboard;
 mod observe;
 mod openapi;
 mod page;
+mod rebuild;
 mod regions;
 mod same_site;
 
@@ -124,6 +125,8 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
     let link = Router::new()
         .route("/v1/grants", post(regions::message))
         .route("/v1/heartbeats", post(regions::message))
+        .route("/v1/rebuild", post(rebuild::record))
+        .route("/v1/rebuild/grants", post(rebuild::grants))
         .layer(DefaultBodyLimit::max(MAX_LINK_BYTES));
     let admin = Router::new()
         .route("/v1/namespaces", post(admin::new_namespace).get(admin::namespaces))

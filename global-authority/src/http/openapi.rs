@@ -2,9 +2,10 @@
 
 use cadastre_protocol::admin;
 use cadastre_protocol::ids::{Origin, OriginRange};
+use cadastre_protocol::rebuild as wire;
 use utoipa::OpenApi;
 
-use super::{admin as handlers, dashboard, observe, regions};
+use super::{admin as handlers, dashboard, observe, rebuild, regions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -49,6 +50,8 @@ use super::{admin as handlers, dashboard, observe, regions};
         dashboard::agents,
         dashboard::segments,
         dashboard::audit,
+        rebuild::record,
+        rebuild::grants,
         observe::healthz,
         observe::readyz,
         observe::metrics,
@@ -99,6 +102,10 @@ use super::{admin as handlers, dashboard, observe, regions};
         admin::AgentWord,
         admin::AuditPage,
         admin::AuditEntry,
+        wire::RegionRecord,
+        wire::AdoptedGrant,
+        wire::GrantsBack,
+        wire::GrantsTaken,
         Origin,
         OriginRange,
     ))

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod origin;
 pub mod overview;
 pub mod quarantine;
+pub mod rebuild;
 pub mod regions;
 pub mod roster;
 pub mod slots;
@@ -54,11 +55,13 @@ pub struct Settings {
     pub request_deadline_ms: u64,
     /// An agent that was not heard for this long is not shown as live, in milliseconds.
     pub live_ms: u64,
+    /// The cluster whose authority was lost: an empty store begins as its.
+    pub rebuild: Option<ClusterId>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { replay_retention_ms: 7 * 86_400_000, request_deadline_ms: 5_000, live_ms: 15_000 }
+        Self { replay_retention_ms: 7 * 86_400_000, request_deadline_ms: 5_000, live_ms: 15_000, rebuild: None }
     }
 }
 
@@ -99,6 +102,12 @@ impl Authority {
                 continuity.start().await?;
                 store
             }
+            None if let (Some(cluster), Some(secret)) = (settings.rebuild, bootstrap) => {
+                rebuild::begin(&continuity, cluster, secret).await?;
+                continuity.start().await?;
+                rebuild::doubt(&continuity).await?;
+                made_store(&continuity).await?
+            }
             None if bootstrap.is_none() => {
                 return Err(ServiceError::refused(
                     "the store is empty. A new cluster is only begun on purpose: set CADASTRE_BOOTSTRAP_TOKEN to the \
@@ -112,8 +121,7 @@ impl Authority {
                 let cluster = ClusterId(entropy.uuid_v4());
                 continuity.initialise(Some(cluster), Scope::Roster).await?;
                 fresh = true;
-                let store = store_row(&continuity).await?;
-                store.ok_or_else(|| ServiceError::refused("the store was initialised and is empty again"))?
+                made_store(&continuity).await?
             }
         };
         let cluster_id =
@@ -190,6 +198,11 @@ impl Authority {
     fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, lanes::Lane>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn made_store(continuity: &Continuity) -> Result<shared::StoreRow, ServiceError> {
+    let store = store_row(continuity).await?;
+    store.ok_or_else(|| ServiceError::refused("the store was initialised and is empty again"))
 }
 
 async fn store_row(continuity: &Continuity) -> Result<Option<shared::StoreRow>, ServiceError> {

@@ -280,7 +280,8 @@ impl Authority {
         tracing::warn!(%generation, how = how.as_str(), "quarantine lifted");
         // Exit 2 stands on the witness itself and raises it; 3 and 4 may fill an empty one.
         self.continuity.lifted(how, marks).await?;
-        self.reload().await
+        self.reload().await?;
+        self.tell_of_rebuilder().await
     }
 
     /// An operator states bounds for silent regions.
@@ -391,7 +392,7 @@ impl Authority {
 }
 
 /// A region that holds a higher epoch than the roster was told so by an authority that this store forgot.
-async fn know_epoch(tx: &mut Tx, region: &Name, epoch: Epoch) -> Result<(), LedgerError> {
+pub(super) async fn know_epoch(tx: &mut Tx, region: &Name, epoch: Epoch) -> Result<(), LedgerError> {
     let Some(entry) = shared::roster_get(tx, Kind::Region, region).await? else { return Ok(()) };
     let was = entry.version();
     let mut known = entry;

@@ -255,14 +255,23 @@ pub async fn newest_grant(tx: &mut Tx, namespace: &Name) -> Result<Option<Grant>
 /// # Errors
 /// Those of the store.
 pub async fn grant_at(tx: &mut Tx, namespace: &Name, ordinal: u64) -> Result<Option<Grant>, DbError> {
+    let found = grant_below(tx, namespace, ordinal.saturating_add(1)).await?;
+    Ok(found.filter(|g| g.range.contains(ordinal)))
+}
+
+/// The grant that begins highest below `end`: the only one of a sound ledger that can reach into a range that
+/// ends there.
+///
+/// # Errors
+/// Those of the store.
+pub async fn grant_below(tx: &mut Tx, namespace: &Name, end: u64) -> Result<Option<Grant>, DbError> {
     let rows = tx
         .query(
-            select_grants!("WHERE namespace = $1 AND lo <= $2 ORDER BY lo DESC LIMIT 1"),
-            &[namespace.as_str().into(), Value::int(ordinal)?],
+            select_grants!("WHERE namespace = $1 AND lo < $2 ORDER BY lo DESC LIMIT 1"),
+            &[namespace.as_str().into(), Value::int(end)?],
         )
         .await?;
-    let found = rows.first().map(grant).transpose()?;
-    Ok(found.filter(|g| g.range.contains(ordinal)))
+    rows.first().map(grant).transpose()
 }
 
 #[cfg(test)]

@@ -137,6 +137,19 @@ pub async fn add_granted(
     Ok(changed == 1)
 }
 
+/// Counts a grant that the region knows and this ledger had lost. What is left of it the region tells by itself.
+///
+/// # Errors
+/// Those of the store.
+pub async fn add_known(tx: &mut Tx, namespace: &Name, region: &Name, size: u64) -> Result<(), DbError> {
+    tx.execute(
+        "UPDATE holdings SET granted = granted + $1 WHERE namespace = $2 AND region = $3",
+        &[Value::int(size)?, namespace.as_str().into(), region.as_str().into()],
+    )
+    .await?;
+    Ok(())
+}
+
 /// Raises a region's epoch in every namespace: what it held under older ones is burned.
 ///
 /// # Errors

@@ -36,6 +36,7 @@ fn only_built_verbs_are_listed() {
         "origin",
         "status",
         "verify",
+        "rebuild",
         "quarantine",
         "doctor",
         "layout",

@@ -3,6 +3,7 @@
 //! Each asks the API, prints its JSON with `--json`, and otherwise a table. Invariant: what a person is
 //! shown is in the JSON too. Absent on purpose: anything that the API does not offer to everybody.
 
+mod blast;
 mod doctor;
 mod grants;
 mod headroom;
@@ -12,6 +13,7 @@ mod namespace;
 mod operator;
 mod origin;
 mod quarantine;
+mod rebuild;
 mod region;
 mod service;
 mod status;
@@ -44,7 +46,9 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Grants(args) => grants::run(common, args).await,
         Verb::Origin(args) => origin::run(common, args).await,
         Verb::Status(args) => status::run(common, args).await,
-        Verb::Verify => verify::run(common).await,
+        Verb::Verify(args) if args.blast_radius => blast::run(common).await,
+        Verb::Verify(_) => verify::run(common).await,
+        Verb::Rebuild(args) => rebuild::run(common, args).await,
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
         Verb::Layout(args) => layout::run(common, &args),

@@ -33,6 +33,7 @@ fn people(verdict: &Verdict) {
     }
     if !verdict.findings.is_empty() {
         show::line(format!("{} found in {looked}", verdict.findings.len()));
+        show::line("which numbers, and whose: `cadastre verify --blast-radius`");
         show::line(
             "next: freeze the namespaces that are named, and keep the stores as they are until it is understood",
         );

@@ -6,6 +6,7 @@ mod ledger;
 mod observe;
 mod openapi;
 mod origins;
+mod record;
 mod segments;
 mod workers;
 
@@ -105,6 +106,8 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/workers/{worker}", delete(workers::end))
         .route("/v1/origins/{namespace}/{id}", get(origins::origin))
         .route("/v1/duplicates", post(duplicates::report))
+        .route("/v1/grants", get(record::grants))
+        .route("/v1/testimony", get(record::testimony))
         .route("/v1/audit/verify", post(ledger::verify))
         .route("/v1/status", get(observe::status))
         .route("/healthz", get(observe::healthz))

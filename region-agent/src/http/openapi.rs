@@ -2,10 +2,11 @@
 
 use cadastre_protocol::admin::{Checked, Nothing, Verdict};
 use cadastre_protocol::ids as wire;
+use cadastre_protocol::rebuild;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{duplicates, ids, ledger, observe, origins, segments, workers};
+use super::{duplicates, ids, ledger, observe, origins, record, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,6 +27,8 @@ use super::{duplicates, ids, ledger, observe, origins, segments, workers};
         duplicates::report,
         ledger::segments,
         ledger::verify,
+        record::grants,
+        record::testimony,
         observe::status,
         observe::healthz,
         observe::readyz,
@@ -54,6 +57,9 @@ use super::{duplicates, ids, ledger, observe, origins, segments, workers};
         ledger::SegmentsPage,
         ledger::HoldingView,
         ledger::SegmentView,
+        rebuild::RegionRecord,
+        rebuild::AdoptedGrant,
+        rebuild::AdoptedPage,
         Nothing,
         Verdict,
         Checked,

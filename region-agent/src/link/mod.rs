@@ -214,7 +214,7 @@ impl Link {
         tracing::error!(region = %self.ctx.me.region, why, "the region's store went back in time");
         self.ctx.continuity.quarantine(true, why, vec![]).await?;
         let lost = self.issuer.close_below(None);
-        self.audit("store_went_back", why).await;
+        self.ctx.audit("store_went_back", why).await;
         self.burned(lost).await;
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Link {
         }
         if let Some(epoch) = heard.burned_below {
             tracing::warn!(%region, %epoch, burned = ?heard.burned, "the epoch rose: everything below it is burned");
-            self.audit("burned", &format!("everything below epoch {epoch}: {:?}", heard.burned)).await;
+            self.ctx.audit("burned", &format!("everything below epoch {epoch}: {:?}", heard.burned)).await;
             for (namespace, n) in &heard.burned {
                 meter::burned(region, namespace, *n);
             }
@@ -446,7 +446,7 @@ impl Link {
                 tracing::error!(%error, "could not note that another copy of this store is alive");
             }
         }
-        self.audit("ended", &problem.detail).await;
+        self.ctx.audit("ended", &problem.detail).await;
         self.burned(lost).await;
     }
 
@@ -462,17 +462,6 @@ impl Link {
     async fn burned(&self, lost: BTreeMap<Name, u64>) {
         if let Err(error) = self.pool.count_burned(lost).await {
             tracing::warn!(%error, "what was burned could not be counted");
-        }
-    }
-
-    async fn audit(&self, what: &'static str, detail: &str) {
-        let (id, now, detail) = (self.ctx.continuity.row_id(), self.ctx.now().wall_ms, detail.to_owned());
-        let work = self.ctx.continuity.db().write("link_audit", move |tx| {
-            let detail = detail.clone();
-            Box::pin(async move { ledger::audit(tx, id, now, "agent", what, &detail).await })
-        });
-        if let Err(error) = work.await {
-            tracing::warn!(%error, what, "the audit could not be written");
         }
     }
 

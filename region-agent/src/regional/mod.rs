@@ -157,8 +157,9 @@ impl Regional {
         let mut tries = 0;
         loop {
             tries += 1;
+            let before = self.ctx.view();
             match self.carve_once(order, thick.as_ref()).await {
-                Err(error) if tries < TRIES && self.settle(&error).await? => {}
+                Err(error) if tries < TRIES && self.settle(&error, &before).await? => {}
                 result => return result,
             }
         }
@@ -169,8 +170,9 @@ impl Regional {
         Arc::clone(turns.entry(namespace.clone()).or_default())
     }
 
-    /// Looks again after a guard did not hold; whether another try makes sense.
-    async fn settle(&self, error: &AgentError) -> Result<bool, AgentError> {
+    /// Looks again after a guard did not hold; whether another try makes sense. `before` is what the try went by: the
+    /// conversation with the authority may have looked again meanwhile.
+    async fn settle(&self, error: &AgentError, before: &View) -> Result<bool, AgentError> {
         match error {
             AgentError::Moved => {
                 self.ctx.continuity.refresh().await?;
@@ -178,8 +180,14 @@ impl Regional {
                 Ok(true)
             }
             AgentError::EpochMoved => {
-                let before = self.ctx.view();
                 let view = self.ctx.reload().await?;
+                if view.epoch() > before.epoch() {
+                    let word =
+                        |view: &View| view.epoch().map_or_else(|| "no epoch".to_owned(), |e| format!("epoch {e}"));
+                    let (agent, own, held) = (self.ctx.me.incarnation, word(before), word(&view));
+                    let detail = format!("{agent} of {own} asked a store of {held} for more: refused, it looks again");
+                    self.ctx.audit("late_agent", &detail).await;
+                }
                 // Whoever holds cursors of the old epoch closes them at the next heartbeat at the latest.
                 self.ctx.link_wake.notify_one();
                 Ok((view.epoch(), view.roster_version) != (before.epoch(), before.roster_version))

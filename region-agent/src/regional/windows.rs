@@ -125,8 +125,9 @@ impl Regional {
         let mut tries = 0;
         loop {
             tries += 1;
+            let before = self.ctx.view();
             match self.post_once(post, deed).await {
-                Err(error) if tries < TRIES && self.settle(&error).await? => {}
+                Err(error) if tries < TRIES && self.settle(&error, &before).await? => {}
                 result => return result,
             }
         }

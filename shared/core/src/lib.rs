@@ -30,6 +30,7 @@ pub mod layout;
 pub mod mark;
 pub mod namespace;
 pub mod outlook;
+pub mod overlap;
 pub mod plan;
 pub mod pool;
 pub mod principal;

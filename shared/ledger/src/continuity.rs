@@ -17,6 +17,7 @@ use crate::sql::{self, ScopeRow, StoreRow};
 use crate::witness::{Marks, Raise, WitnessError};
 
 mod lift;
+mod lost;
 mod standing;
 mod trouble;
 

@@ -16,6 +16,7 @@ pub mod duplicates;
 pub mod error;
 pub mod ids;
 pub mod link;
+pub mod rebuild;
 pub mod workers;
 
 /// The version of the link between agents and the authority.

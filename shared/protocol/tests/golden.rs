@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, duplicates, error, ids, link, workers};
+use cadastre_protocol::{admin, duplicates, error, ids, link, rebuild, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -70,6 +70,10 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("verdict", round::<admin::Verdict>, false),
     ("quarantines", round::<admin::Quarantines>, false),
     ("lift", round::<admin::Lift>, true),
+    ("testimony", round::<rebuild::RegionRecord>, true),
+    ("adopted-page", round::<rebuild::AdoptedPage>, false),
+    ("grants-back", round::<rebuild::GrantsBack>, true),
+    ("grants-taken", round::<rebuild::GrantsTaken>, false),
 ];
 
 fn here() -> PathBuf {

@@ -284,3 +284,19 @@ pub async fn metric(url: &str, name: &str, labels: &str) -> f64 {
     let values = text.as_str().unwrap().lines().filter(|line| of(line));
     values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
+
+/// Runs the operator's command; its exit code and all that it said.
+pub fn cadastre(authority: &str, token: &str, words: &[&str]) -> (i32, String) {
+    let mut command = std::process::Command::new(tests::process::built("cadastre"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CADASTRE_")) {
+        command.env_remove(name);
+    }
+    let folder = tests::scratch::Scratch::new("cli");
+    command.args(words).current_dir(folder.path()).stdin(std::process::Stdio::null());
+    command.env("CADASTRE_AUTHORITY_URL", authority).env("CADASTRE_TOKEN", token);
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said =
+        if output.stderr.is_empty() { text(&output.stdout) } else { text(&output.stdout) + &text(&output.stderr) };
+    (output.status.code().unwrap_or(-1), said)
+}

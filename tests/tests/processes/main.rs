@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing)]
 
+mod agents;
 mod answers;
 mod bad_input;
 mod cancelled;
@@ -23,10 +24,13 @@ mod kills;
 mod layouts;
 mod origins;
 mod quotas;
+mod radius;
+mod rebuild;
 mod redefined;
 mod redis_clients;
 mod registry;
 mod relay;
+mod remembered;
 mod resp;
 mod restore;
 mod segments;

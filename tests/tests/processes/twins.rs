@@ -141,3 +141,39 @@ async fn a_folder_that_was_closed_moves_and_one_that_was_not_burns() {
     exposed.assert_no_duplicates();
     assert!(cluster.verify().await.is_empty());
 }
+
+/// The folder without its witness, both cut off, both asked all the time: the copy is dry, whether it has an empty
+/// witness or none, and the original goes on from what its witness vouches for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_without_the_witness_is_dry_while_both_are_cut_off() {
+    let exposed = Arc::new(Exposed::new());
+    let cluster = quick().region("eu").namespace_with("orders", policy(100_000, 10, 50, 20.0)).start().await;
+    take(&cluster, "eu", "orders", 500, 20, &exposed).await;
+    cluster.region("eu").agent.kill9();
+    let folder = Scratch::new("twin");
+    let data = folder.path().join("data");
+    copy_folder(&cluster.region("eu").agent.data_folder(), &data);
+    cluster.region("eu").link.cut();
+    cluster.restart_agent("eu").await;
+    let load = callers(&cluster, &exposed);
+    assert!(load.successes_within(20, Duration::from_secs(60)).await, "the original goes on: {:?}", load.report());
+    for witness in [None, Some("none")] {
+        let twin = extra_agent(&cluster, "eu", token_of(&cluster, "eu"), |spec| {
+            // Nobody answers there.
+            let spec = spec.env("CADASTRE_AUTHORITY_URL", format!("http://127.0.0.1:{}", tests::ports::free()));
+            let spec = spec.env("CADASTRE_DATA", data.display().to_string());
+            witness.into_iter().fold(spec, |spec, witness| spec.env("CADASTRE_WITNESS", witness))
+        });
+        twin.up().await;
+        for _ in 0..50 {
+            let refused = twin.ids(&cluster, "orders", 20).await.unwrap_err();
+            assert_eq!(code(&refused), (503, "store_unproven"), "{refused}");
+        }
+        assert!(load.successes_within(20, Duration::from_secs(60)).await);
+    }
+    load.stop().await;
+    cluster.region("eu").link.heal();
+    take(&cluster, "eu", "orders", 500, 20, &exposed).await;
+    exposed.assert_no_duplicates();
+    assert!(cluster.verify().await.is_empty());
+}
