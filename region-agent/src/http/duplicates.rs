@@ -13,17 +13,14 @@ use cadastre_protocol::duplicates::{DuplicateNoted, DuplicateReport, MAX_DETAIL}
 use cadastre_protocol::error::Code;
 use cadastre_runtime::http::{HttpProblem, Json, bearer};
 
+use super::origins::look_up;
 use super::{Answer, App, refuse};
 use crate::error::AgentError;
 use crate::metrics as meter;
-use crate::sql;
 
 #[utoipa::path(post, path = "/v1/duplicates", request_body = DuplicateReport, responses((status = 201, body = DuplicateNoted)))]
 /// Tell that an ID came twice. Sending the same report again notes it again.
-pub async fn report(
-    State(app): State<App>,
-    request: Request,
-) -> Answer<(StatusCode, axum::Json<DuplicateNoted>)> {
+pub async fn report(State(app): State<App>, request: Request) -> Answer<(StatusCode, axum::Json<DuplicateNoted>)> {
     let ctx = &app.agent().ctx;
     let view = ctx.view();
     let service = view.callers.service(bearer(request.headers())).map_err(refuse)?;
@@ -44,17 +41,15 @@ pub async fn report(
     tracing::error!(namespace = %told.namespace, id = told.id, service = %service.name, "a caller reports a duplicate");
     meter::duplicate(&ctx.me.region, &told.namespace);
     let work = ctx.continuity.db().write("duplicate", move |tx| {
-        let (who, detail, places) = (who.clone(), detail.clone(), places.clone());
+        let (who, detail) = (who.clone(), detail.clone());
         Box::pin(async move {
-            ledger::audit(tx, row, now, who.as_str(), "duplicate_reported", &detail).await?;
-            for (line, ordinal) in &places {
-                if sql::grant_at(tx, line, *ordinal).await?.is_some() {
-                    return Ok::<_, AgentError>(true);
-                }
-            }
-            Ok(false)
+            Ok::<_, AgentError>(ledger::audit(tx, row, now, who.as_str(), "duplicate_reported", &detail).await?)
         })
     });
-    let ours = ctx.note_store(work.await).map_err(refuse)?;
+    ctx.note_store(work.await).map_err(refuse)?;
+    let mut ours = false;
+    for (line, ordinal) in places {
+        ours |= look_up(&app, line, ordinal).await.map_err(refuse)?.0.is_some();
+    }
     Ok((StatusCode::CREATED, axum::Json(DuplicateNoted { region: ctx.me.region.clone(), ours })))
 }

@@ -5,7 +5,7 @@ use cadastre_protocol::ids as wire;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{ids, ledger, observe, origins, segments, workers};
+use super::{duplicates, ids, ledger, observe, origins, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(

@@ -108,7 +108,7 @@ async fn stamped(
 
 type Found = (Option<GrantRow>, Option<BlockRow>, Option<SegmentRow>);
 
-async fn look_up(app: &App, namespace: Name, ordinal: u64) -> Result<Found, AgentError> {
+pub(super) async fn look_up(app: &App, namespace: Name, ordinal: u64) -> Result<Found, AgentError> {
     let ctx = &app.agent().ctx;
     let read = ctx.continuity.db().read("origin", move |tx| {
         let namespace = namespace.clone();

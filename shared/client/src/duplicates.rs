@@ -15,7 +15,12 @@ use crate::wire::Http;
 type Told = Result<(), Error>;
 
 /// Starts telling; the answer comes through the channel.
-pub(crate) fn tell(settings: &Settings, namespace: Name, id: i64, detail: &str) -> Result<oneshot::Receiver<Told>, Error> {
+pub(crate) fn tell(
+    settings: &Settings,
+    namespace: Name,
+    id: i64,
+    detail: &str,
+) -> Result<oneshot::Receiver<Told>, Error> {
     let report = DuplicateReport {
         namespace,
         id: id.to_string(),

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing)]
 
+mod alarms;
 mod answers;
 mod bad_input;
 mod cancelled;
