@@ -111,6 +111,7 @@ pub async fn verify(
         }
     }
     verdict.ok = verdict.findings.is_empty();
+    metrics::gauge!("cadastre_verify_findings").set(verdict.findings.len() as f64);
     Ok(axum::Json(verdict))
 }
 

@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use cadastre_core::registry::RegionEvent;
 use cadastre_core::roster::RegionEntry;
 use cadastre_protocol::admin::{Named, NewRegion, NewToken, Nothing, RegionAction};
+use cadastre_protocol::error::Code;
 use cadastre_protocol::link::{self, Message};
 use cadastre_runtime::http::{Json, Path};
 use serde_json::{Value, json};
@@ -19,7 +20,28 @@ pub async fn message(
     Json(message): Json<Message>,
 ) -> Answer<axum::Json<link::Answer>> {
     let region = app.region(&headers).await?;
-    Ok(axum::Json(app.authority().message(&region, message).await.map_err(refuse)?))
+    match app.authority().message(&region, message).await {
+        Ok(answer) => {
+            answer.grants.iter().for_each(count_refusal);
+            Ok(axum::Json(answer))
+        }
+        Err(error) => {
+            let problem = refuse(error);
+            if matches!(
+                problem.0.code,
+                Code::EpochFenced | Code::WrongStore | Code::CopyFound | Code::NotHome | Code::AlreadyConfirmed
+            ) {
+                metrics::counter!("cadastre_fence_refusals_total", "code" => problem.0.code.as_str()).increment(1);
+            }
+            Err(problem)
+        }
+    }
+}
+
+fn count_refusal(grant: &link::GrantAnswer) {
+    if let link::GrantAnswer::Refused { problem, .. } = grant {
+        metrics::counter!("cadastre_grant_refusals_total", "code" => problem.code.as_str()).increment(1);
+    }
 }
 
 #[utoipa::path(post, path = "/v1/regions", request_body = Named, responses((status = 201, body = NewRegion)))]

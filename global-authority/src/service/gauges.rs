@@ -59,7 +59,7 @@ fn of_namespace(namespace: &NamespaceHeadroom, now: u64) {
         }
         NamespaceKind::Range => {
             set("cadastre_issued_estimate", namespace.issued_estimate as f64);
-            let granted = (namespace.issued_estimate.saturating_add(namespace.burned)) as f64;
+            let granted = namespace.watermark as f64;
             set("cadastre_watermark", granted);
             set("cadastre_burned_ratio", if granted > 0.0 { namespace.burned as f64 / granted } else { 0.0 });
             set("cadastre_space_used_ratio", granted / (granted + left as f64).max(1.0));

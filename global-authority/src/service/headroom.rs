@@ -92,6 +92,7 @@ impl Authority {
             namespaces.push(NamespaceHeadroom {
                 name: name.clone(),
                 kind: entry.kind,
+                watermark,
                 space_left,
                 space_ends_at: plan::space_ends_at(space_left, rate, now),
                 burned,
@@ -163,6 +164,7 @@ fn time_headroom(
     NamespaceHeadroom {
         name: name.clone(),
         kind: NamespaceKind::Snowflake,
+        watermark: 0,
         space_left: layout.units().saturating_sub(unit),
         space_ends_at: Some(layout.ends_ms()),
         burned: 0,

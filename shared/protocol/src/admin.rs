@@ -258,6 +258,10 @@ pub struct NamespaceHeadroom {
     /// Its kind.
     #[schema(value_type = String)]
     pub kind: NamespaceKind,
+    /// Everything below was granted (an ordinal); of a time-based namespace 0.
+    #[serde(default, with = "decimal::unsigned")]
+    #[schema(value_type = String)]
+    pub watermark: u64,
     /// Ordinals that can still be granted.
     #[serde(with = "decimal::unsigned")]
     #[schema(value_type = String)]

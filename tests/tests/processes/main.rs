@@ -8,6 +8,7 @@
 #![allow(clippy::indexing_slicing)]
 
 mod agents;
+mod alarms;
 mod answers;
 mod bad_input;
 mod cancelled;
