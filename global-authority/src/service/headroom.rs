@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use cadastre_core::ids::Name;
 use cadastre_core::layout::Layout;
-use cadastre_core::namespace::NamespaceKind;
+use cadastre_core::namespace::{NamespaceEntry, NamespaceKind};
 use cadastre_core::plan;
-use cadastre_core::roster::Roster;
+use cadastre_core::roster::{RegionEntry, Roster};
 use cadastre_ledger::error::LedgerError;
 use cadastre_ledger::sql as shared;
 use cadastre_protocol::admin::{Headroom, NamespaceHeadroom, RegionHeadroom};
@@ -50,10 +50,6 @@ impl Authority {
         let now = self.now_ms();
         let known = self.known();
         let mut namespaces = Vec::new();
-        let mut by_namespace: BTreeMap<&Name, Vec<&sql::Holding>> = BTreeMap::new();
-        for held in &holdings {
-            by_namespace.entry(&held.namespace).or_default().push(held);
-        }
         let bounds = bounds_of(&rows);
         let bound = |name: &Name| bounds.get(name).copied().unwrap_or(0);
         let heard = |region: &Name| kept.get(region).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000);
@@ -69,36 +65,8 @@ impl Authority {
                 namespaces.push(time_headroom(&known.roster, name, layout, now, bound, heard));
                 continue;
             }
-            let watermark = bound(name);
             let mine = held.remove(name).unwrap_or_default();
-            let regions: Vec<RegionHeadroom> = known
-                .roster
-                .regions()
-                .filter_map(|(region, r)| {
-                    let held = mine.get(region);
-                    if held.is_none() && !r.state.may_issue() {
-                        return None;
-                    }
-                    Some(region_headroom(region, r, held, heard(region)))
-                })
-                .collect();
-            let space_left = entry.definition.capacity().saturating_sub(watermark);
-            let rate: f64 = mine.values().map(|h| h.rate).sum();
-            let sum = |of: fn(&sql::Holding) -> u64| mine.values().fold(0_u64, |n, h| n.saturating_add(of(h)));
-            let (granted, burned) = (sum(|h| h.granted), sum(|h| h.burned));
-            let unissued = sum(|h| h.left).saturating_add(sum(|h| h.in_instances));
-            // What was granted to nobody that is left on record (a raise after a quarantine) is burned too.
-            let burned = burned.saturating_add(watermark.saturating_sub(granted));
-            namespaces.push(NamespaceHeadroom {
-                name: name.clone(),
-                kind: entry.kind,
-                watermark,
-                space_left,
-                space_ends_at: plan::space_ends_at(space_left, rate, now),
-                burned,
-                issued_estimate: watermark.saturating_sub(burned).saturating_sub(unissued),
-                regions,
-            });
+            namespaces.push(number_headroom(&known.roster, (name, entry), bound(name), &mine, now, heard));
         }
         Ok(Headroom { namespaces })
     }
@@ -116,9 +84,40 @@ impl Authority {
     }
 }
 
+fn number_headroom(
+    roster: &Roster,
+    (name, entry): (&Name, &NamespaceEntry),
+    watermark: u64,
+    held: &BTreeMap<Name, sql::Holding>,
+    now: u64,
+    heard: impl Fn(&Name) -> Option<u64>,
+) -> NamespaceHeadroom {
+    let of_region = |(region, r): (&Name, &RegionEntry)| {
+        let held = held.get(region);
+        (held.is_some() || r.state.may_issue()).then(|| region_headroom(region, r, held, heard(region)))
+    };
+    let space_left = entry.definition.capacity().saturating_sub(watermark);
+    let rate: f64 = held.values().map(|h| h.rate).sum();
+    let sum = |of: fn(&sql::Holding) -> u64| held.values().fold(0_u64, |n, h| n.saturating_add(of(h)));
+    let (granted, burned) = (sum(|h| h.granted), sum(|h| h.burned));
+    let unissued = sum(|h| h.left).saturating_add(sum(|h| h.in_instances));
+    // What was granted to nobody that is left on record (a raise after a quarantine) is burned too.
+    let burned = burned.saturating_add(watermark.saturating_sub(granted));
+    NamespaceHeadroom {
+        name: name.clone(),
+        kind: entry.kind,
+        watermark,
+        space_left,
+        space_ends_at: plan::space_ends_at(space_left, rate, now),
+        burned,
+        issued_estimate: watermark.saturating_sub(burned).saturating_sub(unissued),
+        regions: roster.regions().filter_map(of_region).collect(),
+    }
+}
+
 fn region_headroom(
     name: &Name,
-    region: &cadastre_core::roster::RegionEntry,
+    region: &RegionEntry,
     held: Option<&sql::Holding>,
     heard_seconds: Option<u64>,
 ) -> RegionHeadroom {
