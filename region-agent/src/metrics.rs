@@ -105,7 +105,7 @@ pub const METRICS: &[MetricDef] = &[
         "cadastre_witness_up",
         Gauge,
         Unit::Count,
-        "1 while the witness of the region's store answers and holds marks; absent where there is none.",
+        "1 while the witness answers and holds marks; absent where there is none.",
     ),
     def("cadastre_witness_failures_total", Counter, Unit::Count, "Times that the witness could not be used."),
     def("cadastre_uplink_up", Gauge, Unit::Count, "1 while the authority answers this agent."),
