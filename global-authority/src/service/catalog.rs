@@ -454,6 +454,7 @@ fn namespace_view(roster: &Roster, name: &Name, entry: &NamespaceEntry, bound: i
         watermark,
         space_left: entry.definition.capacity().saturating_sub(watermark),
         home: entry.home.clone(),
+        leaving: entry.leaving.clone(),
         layout: entry.layout,
         readers: entry.readers.clone(),
         slots,

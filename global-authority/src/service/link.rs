@@ -305,6 +305,10 @@ impl Authority {
             confirmed,
             grants,
             clock_ms: self.now_ms(),
+            homes: vec![],
+            expect: vec![],
+            drill: None,
+            drill_heard: None,
         })
     }
 }

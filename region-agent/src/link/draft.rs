@@ -80,6 +80,7 @@ impl Link {
             usage,
             wants,
             testimony,
+            drill: None,
         })
     }
 

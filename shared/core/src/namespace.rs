@@ -63,6 +63,9 @@ pub struct NamespaceEntry {
     /// The regions that may issue here; `None` is all of them.
     #[serde(default)]
     pub home: Option<Vec<Name>>,
+    /// Regions that a switch is about to leave: they go on with what they hold, and are granted nothing new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Name>,
     /// How the bits of a time-based id are shared; it never changes. Of kinds `snowflake` and `slot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
@@ -203,6 +206,7 @@ impl NamespaceEntry {
             frozen: false,
             deleted: false,
             home: None,
+            leaving: Vec::new(),
             layout: None,
             slot: None,
             readers: Vec::new(),
@@ -286,6 +290,9 @@ pub enum GrantRefusal {
     /// The region is outside the namespace's home.
     #[error("the namespace's home does not include this region")]
     NotHome,
+    /// A switch is about to leave the region.
+    #[error("the namespace is about to leave this region: it goes on with what it holds")]
+    Leaving,
 }
 
 /// The range to grant to a region that asks for `want` ordinals and holds `held` unissued ones,
@@ -305,6 +312,9 @@ pub fn decide_grant(
     }
     if !namespace.is_home(region) {
         return Err(GrantRefusal::NotHome);
+    }
+    if namespace.leaving.contains(region) {
+        return Err(GrantRefusal::Leaving);
     }
     let left = namespace.definition.capacity().saturating_sub(watermark);
     if left == 0 {
@@ -372,6 +382,8 @@ mod tests {
         assert!(matches!(decide_grant(0, &ns, &eu(), 5, 10), Err(GrantRefusal::HoldsEnough { .. })));
         ns.home = Some(vec![Name::new("us").unwrap()]);
         assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::NotHome));
+        (ns.home, ns.leaving) = (None, vec![eu()]);
+        assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::Leaving));
         ns.deleted = true;
         assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::Frozen));
     }
