@@ -145,6 +145,9 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
+        if let Err(error) = authority.operate().await {
+            tracing::warn!(%error, "switches and drills wait");
+        }
         if let Err(error) = authority.publish_gauges().await {
             tracing::debug!(%error, "no gauges");
         }

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use crate::auth::Callers;
 use crate::error::{AgentError, problem};
 use crate::limits::Meters;
+use crate::orders::Orders;
 use crate::sql::{self, StandingRow};
 
 /// Times that an agent keeps to.
@@ -191,6 +192,8 @@ pub struct Context {
     pub refill_wake: Notify,
     /// Woken when a time window is wanted of the region now.
     pub window_wake: Notify,
+    /// What the authority's answers ask of this agent besides.
+    pub orders: Orders,
     meters: Meters,
     view: RwLock<Arc<View>>,
     health: Mutex<Health>,
@@ -216,6 +219,7 @@ impl Context {
             link_wake: Notify::new(),
             refill_wake: Notify::new(),
             window_wake: Notify::new(),
+            orders: Orders::default(),
             meters: Meters::default(),
             view: RwLock::new(Arc::new(View::default())),
             health: Mutex::new(Health::default()),

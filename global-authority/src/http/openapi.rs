@@ -2,9 +2,10 @@
 
 use cadastre_protocol::admin;
 use cadastre_protocol::ids::{Origin, OriginRange};
+use cadastre_protocol::operate as bodies;
 use utoipa::OpenApi;
 
-use super::{admin as handlers, observe, regions};
+use super::{admin as handlers, observe, operate, regions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +42,15 @@ use super::{admin as handlers, observe, regions};
         observe::verify,
         observe::quarantines,
         observe::lift,
+        operate::new_switch,
+        operate::switches,
+        operate::switch,
+        operate::resume,
+        operate::back_out,
+        operate::new_drill,
+        operate::drills,
+        operate::drill,
+        operate::abort,
         observe::healthz,
         observe::readyz,
         observe::metrics,
@@ -74,6 +84,14 @@ use super::{admin as handlers, observe, regions};
         admin::Quarantines,
         admin::QuarantineView,
         admin::Lift,
+        bodies::NewSwitch,
+        bodies::SwitchView,
+        bodies::Switches,
+        bodies::NewDrill,
+        bodies::DrillView,
+        bodies::Drills,
+        bodies::DrillReport,
+        bodies::Line,
         Origin,
         OriginRange,
     ))

@@ -5,16 +5,22 @@
 //! on a timer: the outer loops and the simulator drive it.
 
 pub mod catalog;
+mod drill_report;
+pub mod drills;
 pub mod error;
 pub mod grants;
 pub mod headroom;
+mod homes;
 pub mod link;
 pub mod memory;
+pub mod operations;
 pub mod origin;
 pub mod quarantine;
 pub mod regions;
 pub mod roster;
 pub mod slots;
+mod switch_facts;
+pub mod switches;
 pub mod verify;
 
 use std::collections::BTreeMap;
@@ -67,6 +73,7 @@ pub struct Authority {
     known: RwLock<Arc<Known>>,
     lanes: Mutex<BTreeMap<Name, grants::Lane>>,
     noted: Mutex<memory::Noted>,
+    told: RwLock<Arc<operations::Told>>,
 }
 
 impl Authority {
@@ -118,6 +125,7 @@ impl Authority {
             known: RwLock::new(Arc::new(Known::default())),
             lanes: Mutex::new(BTreeMap::new()),
             noted: Mutex::default(),
+            told: RwLock::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap

@@ -5,6 +5,7 @@
 
 mod grants;
 mod holdings;
+mod operations;
 mod remembered;
 mod sessions;
 mod testimony;
@@ -14,6 +15,7 @@ use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use grants::*;
 pub use holdings::*;
+pub use operations::*;
 pub use remembered::*;
 pub use sessions::*;
 pub use testimony::*;
@@ -23,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (1, "shared", SHARED_TABLES),
     (2, "authority", AUTHORITY_TABLES),
     (3, "remembered", remembered::REMEMBERED_TABLES),
+    (4, "operations", operations::OPERATION_TABLES),
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

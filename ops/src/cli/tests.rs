@@ -37,6 +37,8 @@ fn only_built_verbs_are_listed() {
         "status",
         "verify",
         "quarantine",
+        "switch",
+        "drill",
         "doctor",
         "layout",
         "bench",

@@ -4,6 +4,7 @@
 //! shown is in the JSON too. Absent on purpose: anything that the API does not offer to everybody.
 
 mod doctor;
+mod drill;
 mod grants;
 mod headroom;
 mod ids;
@@ -15,6 +16,7 @@ mod quarantine;
 mod region;
 mod service;
 mod status;
+mod switch;
 mod verify;
 
 use serde_json::Value;
@@ -46,6 +48,8 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Status(args) => status::run(common, args).await,
         Verb::Verify => verify::run(common).await,
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
+        Verb::Switch(args) => switch::run(common, args).await,
+        Verb::Drill(verb) => drill::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
         Verb::Layout(args) => layout::run(common, &args),
         Verb::Bench(args) => bench::run(common, args).await,

@@ -1,5 +1,6 @@
 //! The agent's HTTP: parse, authenticate, call the front, map errors. No decision is made here.
 
+mod drills;
 mod ids;
 mod ledger;
 mod observe;
@@ -25,6 +26,8 @@ use crate::agent::Agent;
 use crate::error::{AgentError, problem, told};
 use crate::front::{DEFAULT_WAIT, Front};
 use crate::metrics::Asked;
+
+pub use ledger::verdict;
 
 /// Bounds how long a request waits for a refill.
 pub const TIMEOUT_HEADER: &str = "cadastre-timeout-ms";
@@ -104,6 +107,8 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/workers/{worker}", delete(workers::end))
         .route("/v1/origins/{namespace}/{id}", get(origins::origin))
         .route("/v1/audit/verify", post(ledger::verify))
+        .route("/v1/drills/abort", post(drills::abort))
+        .route("/v1/drills", get(drills::drill))
         .route("/v1/status", get(observe::status))
         .route("/healthz", get(observe::healthz))
         .route("/readyz", get(observe::readyz))

@@ -5,7 +5,7 @@ use cadastre_protocol::ids as wire;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{ids, ledger, observe, origins, segments, workers};
+use super::{drills, ids, ledger, observe, origins, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,8 @@ use super::{ids, ledger, observe, origins, segments, workers};
         workers::renew,
         workers::end,
         origins::origin,
+        drills::drill,
+        drills::abort,
         ledger::segments,
         ledger::verify,
         observe::status,

@@ -275,6 +275,9 @@ pub struct DrillWord {
     pub errors: BTreeMap<String, u64>,
     /// What happened, milliseconds after the beginning.
     pub events: Vec<DrillEvent>,
+    /// The region's ledger, checked once the agent was back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verdict>,
 }
 
 /// Something that an agent noticed.

@@ -34,6 +34,7 @@ mod stampers;
 mod stop;
 mod store_faults;
 mod storms;
+mod switches;
 mod twins;
 mod waiting;
 mod wan;

@@ -165,6 +165,10 @@ pub struct NamespaceView {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub leaving: Vec<Name>,
+    /// Regions that are given what they will need here, and issue nothing yet, as a switch is about to move to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub arriving: Vec<Name>,
     /// Of a `snowflake` namespace; its ordinals, and so `watermark` and `space_left`, are units of time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
