@@ -164,12 +164,15 @@ impl Authority {
     /// # Errors
     /// `not_found`, or those of the store.
     pub async fn abort_drill(&self, who: &str, id: &str) -> Result<DrillView, ServiceError> {
-        let mut read = self.find::<Drill>(DRILL, id).await?;
-        if !read.row.is_over && read.body.aborted.is_none() {
+        self.amend::<Drill>(DRILL, id, who, |read| {
+            if read.row.is_over || read.body.aborted.is_some() {
+                return None;
+            }
             let line = format!("aborted by {who}");
             read.body.aborted = Some(line.clone());
-            self.save(&mut read, vec![line], None, Some(who)).await?;
-        }
+            Some(vec![line])
+        })
+        .await?;
         self.operate().await?;
         self.drill(id).await
     }

@@ -20,6 +20,7 @@ pub mod regions;
 pub mod roster;
 pub mod slots;
 mod switch_facts;
+mod switch_views;
 pub mod switches;
 pub mod verify;
 

@@ -25,6 +25,8 @@ use crate::sql::{self, Operation};
 pub const SWITCH: &str = "switch";
 /// The kind of a drill's row.
 pub const DRILL: &str = "drill";
+/// Tries of a change that others are in the way of.
+const TRIES: usize = 8;
 /// The most lines of an operation that are shown.
 const MAX_LINES: u64 = 500;
 /// The most operations of a kind that are listed.
@@ -72,8 +74,10 @@ impl Authority {
     /// Those of the store; the next call goes on.
     pub async fn operate(&self) -> Result<(), ServiceError> {
         self.reload().await?;
-        let carried = self.carry_switches().await;
-        let drilled = self.carry_drills().await;
+        // Another process, or an operator's word, that was first carries it on as well.
+        let unless_first = |result| if matches!(result, Err(ServiceError::Stale)) { Ok(()) } else { result };
+        let carried = unless_first(self.carry_switches().await);
+        let drilled = unless_first(self.carry_drills().await);
         let told = Told {
             homes: self.home_addresses().await?,
             expect: self.expected().await?,
@@ -144,6 +148,26 @@ impl Authority {
             Box::pin(async move { Ok::<_, LedgerError>(sql::turn(tx, kind).await?) })
         });
         Ok(found.await?)
+    }
+
+    /// Reads an operation, changes it and writes it, anew where somebody else was first. `change` says what its ledger
+    /// is told; `None` where nothing is to be changed.
+    pub(super) async fn amend<T: Serialize + DeserializeOwned>(
+        &self,
+        kind: &'static str,
+        id: &str,
+        who: &str,
+        change: impl Fn(&mut Read<T>) -> Option<Vec<String>>,
+    ) -> Result<(), ServiceError> {
+        for _ in 0..TRIES {
+            let mut read = self.find::<T>(kind, id).await?;
+            let Some(lines) = change(&mut read) else { return Ok(()) };
+            match self.save(&mut read, lines, None, Some(who)).await {
+                Err(ServiceError::Stale) => {}
+                result => return result,
+            }
+        }
+        Err(ServiceError::Stale)
     }
 
     /// Writes an operation's row over the version that was read, and lines into its ledger; with `turn`, only the first

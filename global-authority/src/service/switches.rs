@@ -13,12 +13,12 @@ use cadastre_core::registry::{RegionEvent, RegionState};
 use cadastre_core::roster::{Body, Roster};
 use cadastre_core::switch::{self, Facts, Next, Step};
 use cadastre_protocol::error::Code;
-use cadastre_protocol::operate::{NewSwitch, SwitchView, Switches};
+use cadastre_protocol::operate::{NewSwitch, SwitchView};
 use serde::{Deserialize, Serialize};
 
 use super::catalog::live_namespace;
 use super::error::problem;
-use super::operations::{MAX_LISTED, Read, SWITCH};
+use super::operations::{Read, SWITCH};
 use super::regions::live_region;
 use super::roster::{Change, Effect};
 use super::{Authority, ServiceError};
@@ -43,6 +43,9 @@ pub(super) struct Switch {
     pub(super) to: Name,
     pub(super) moves: Vec<Move>,
     pub(super) fence: bool,
+    /// An operator backs out: no further step is taken.
+    #[serde(default)]
+    pub(super) backing_out: bool,
     pub(super) step: Step,
     pub(super) waiting_for: Option<String>,
     pub(super) stopped: Option<String>,
@@ -94,6 +97,7 @@ impl Authority {
             to: new.to.clone(),
             moves,
             fence: new.fence,
+            backing_out: false,
             step: Step::Planned,
             waiting_for: None,
             stopped: None,
@@ -133,10 +137,11 @@ impl Authority {
     /// # Errors
     /// `not_found`, or those of the store.
     pub async fn resume_switch(&self, who: &str, id: &str) -> Result<SwitchView, ServiceError> {
-        let mut read = self.find::<Switch>(SWITCH, id).await?;
-        if read.body.stopped.take().is_some() && !read.row.is_over {
-            self.save(&mut read, vec![format!("resumed by {who}")], None, Some(who)).await?;
-        }
+        self.amend::<Switch>(SWITCH, id, who, |read| {
+            let stopped = read.body.stopped.take().is_some() && !read.row.is_over;
+            stopped.then(|| vec![format!("resumed by {who}")])
+        })
+        .await?;
         self.operate().await?;
         self.switch(id).await
     }
@@ -146,81 +151,55 @@ impl Authority {
     /// # Errors
     /// `not_found`, `not_allowed` once it is done, or those of the store.
     pub async fn back_out(&self, who: &str, id: &str) -> Result<SwitchView, ServiceError> {
-        let mut read = self.find::<Switch>(SWITCH, id).await?;
-        match read.body.step {
-            Step::BackedOut => return self.switch(id).await,
-            Step::Done => {
-                let text = format!(
-                    "it is done: switch the other way round (cadastre switch --from {} --to {})",
-                    read.body.to, read.body.from
-                );
-                return Err(problem(Code::NotAllowed, text));
-            }
-            Step::Planned | Step::Drained | Step::Ready | Step::Moved => {}
+        // First its row: from here on nobody carries it on.
+        self.amend::<Switch>(SWITCH, id, who, |read| {
+            let begins = !read.row.is_over && !read.body.backing_out;
+            read.body.backing_out = true;
+            begins.then(|| vec![format!("{who} backs out of it")])
+        })
+        .await?;
+        let read = self.find::<Switch>(SWITCH, id).await?;
+        if read.body.step == Step::Done {
+            let (to, from) = (read.body.to, read.body.from);
+            let text = format!("it is done: switch the other way round (cadastre switch --from {to} --to {from})");
+            return Err(problem(Code::NotAllowed, text));
         }
-        let body = read.body.clone();
-        let foreign = self
-            .change(who, "switch_back_out", move |roster| {
-                let mut foreign = Vec::new();
-                let changes = body.moves.iter().filter_map(|m| put_back(roster, &body, m, &mut foreign)).collect();
-                Ok((changes, foreign))
-            })
-            .await?;
-        let mut lines = vec![format!("backed out by {who}: the homes are what they were before")];
-        for name in foreign {
-            lines.push(format!("{name}: its home was changed by somebody else and stays as it is"));
+        // Twice is once: what a later switch made of it is not touched.
+        if read.body.step != Step::BackedOut {
+            self.put_all_back(who, &read.body).await?;
         }
-        if read.body.fence && read.body.step > Step::Planned {
-            lines
-                .push(format!("{} stays fenced: `cadastre recover {}` brings it back", read.body.from, read.body.from));
-        }
-        (read.body.step, read.body.changed_at, read.row.is_over) = (Step::BackedOut, self.now_ms(), true);
-        (read.body.stopped, read.body.waiting_for) = (None, None);
-        self.save(&mut read, lines, None, Some(who)).await?;
         self.operate().await?;
         self.switch(id).await
     }
 
-    /// One switch.
-    ///
-    /// # Errors
-    /// `not_found`, or those of the store.
-    pub async fn switch(&self, id: &str) -> Result<SwitchView, ServiceError> {
-        let read = self.find::<Switch>(SWITCH, id).await?;
-        self.switch_view(read).await
-    }
-
-    /// The newest switches.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn switches(&self) -> Result<Switches, ServiceError> {
-        let mut switches = Vec::new();
-        for read in self.newest::<Switch>(SWITCH, MAX_LISTED).await? {
-            switches.push(self.switch_view(read).await?);
-        }
-        Ok(Switches { switches })
-    }
-
-    async fn switch_view(&self, read: Read<Switch>) -> Result<SwitchView, ServiceError> {
-        let lines = self.lines(&read.row.id).await?;
-        let body = read.body;
-        Ok(SwitchView {
-            switch_id: body.id,
-            from: body.from,
-            to: body.to,
-            namespaces: body.moves.into_iter().map(|m| m.name).collect(),
-            fence: body.fence,
-            step: body.step,
-            waiting_for: body.waiting_for,
-            stopped: body.stopped,
-            from_knows: body.from_knows,
-            windows_end_at: body.windows_end_at,
-            who: body.who,
-            made_at: read.row.made_at_ms,
-            changed_at: body.changed_at,
-            lines,
+    /// The homes as they were before, and then the row that says so: done once more where it was cut short.
+    async fn put_all_back(&self, who: &str, body: &Switch) -> Result<(), ServiceError> {
+        let switch = body.clone();
+        let foreign = self
+            .change(who, "switch_back_out", move |roster| {
+                let mut foreign = Vec::new();
+                let changes = switch.moves.iter().filter_map(|m| put_back(roster, &switch, m, &mut foreign)).collect();
+                Ok((changes, foreign))
+            })
+            .await?;
+        let now = self.now_ms();
+        self.amend::<Switch>(SWITCH, &body.id.to_string(), who, |read| {
+            if read.row.is_over {
+                return None;
+            }
+            let mut lines = vec![format!("backed out by {who}: the homes are what they were before")];
+            for name in &foreign {
+                lines.push(format!("{name}: its home was changed by somebody else and stays as it is"));
+            }
+            if read.body.fence && read.body.step > Step::Planned {
+                let from = &read.body.from;
+                lines.push(format!("{from} stays fenced: `cadastre recover {from}` brings it back"));
+            }
+            (read.body.step, read.body.changed_at, read.row.is_over) = (Step::BackedOut, now, true);
+            (read.body.stopped, read.body.waiting_for) = (None, None);
+            Some(lines)
         })
+        .await
     }
 
     /// Carries on every switch that is under way.
@@ -238,8 +217,11 @@ impl Authority {
     async fn carry_switch(&self, id: &str) -> Result<(), ServiceError> {
         for _ in 0..AT_ONCE {
             let mut read = self.find::<Switch>(SWITCH, id).await?;
-            if read.row.is_over || read.body.stopped.is_some() {
+            if read.row.is_over || read.body.stopped.is_some() && !read.body.backing_out {
                 return Ok(());
+            }
+            if read.body.backing_out {
+                return self.put_all_back(&read.body.who.clone(), &read.body).await;
             }
             if !self.take_step(&mut read).await? {
                 return Ok(());
@@ -293,8 +275,14 @@ impl Authority {
             tracing::info!(switch = %read.body.id, "{line}");
         }
         match self.save(read, lines, None, None).await {
-            // Another process carried it on.
-            Err(ServiceError::Stale) => Ok(true),
+            // Another process carried it on; or somebody backed out while this step was taken, and it is undone.
+            Err(ServiceError::Stale) => {
+                let now = self.find::<Switch>(SWITCH, &read.row.id).await?;
+                if now.body.backing_out {
+                    self.put_all_back(&now.body.who, &now.body).await?;
+                }
+                Ok(true)
+            }
             result => result.map(|()| further),
         }
     }

@@ -105,8 +105,9 @@ async fn an_authority_that_is_killed_at_each_step_goes_on_with_it() {
     assert!(eu.successes_within(50, Duration::from_secs(20)).await);
     // us cannot be asked to hold more, and so the switch stands where it is until it can.
     cluster.region("us").link.cut();
-    let body = json!({"policy": {"region_max_held": "2000000", "grant_max": "500000", "surge_factor": 50}});
-    cluster.operate("PATCH", "/v1/namespaces/orders", Some(&body)).await.unwrap();
+    let policy = json!({"policy": {"region_max_held": "2000000", "grant_max": "500000", "segment_min": "100000",
+        "segment_max": "100000"}});
+    cluster.operate("PATCH", "/v1/namespaces/orders", Some(&policy)).await.unwrap();
     let switch = begin(&cluster, eu_to_us()).await;
     assert_eq!(switch["step"], "planned", "{switch}");
     assert!(switch["waiting_for"].is_string() || switch["stopped"].is_string(), "{switch}");
@@ -115,9 +116,9 @@ async fn an_authority_that_is_killed_at_each_step_goes_on_with_it() {
     cluster.region("us").link.heal();
     let id = switch["switch_id"].as_str().unwrap();
     let mut seen = Vec::new();
-    let until = Instant::now() + Duration::from_secs(90);
+    let bound = Instant::now() + Duration::from_secs(90);
     loop {
-        assert!(Instant::now() < until, "not done after 90 s; seen {seen:?}: {:?}", look(&cluster, &switch).await);
+        assert!(Instant::now() < bound, "not done after 90 s; seen {seen:?}: {:?}", look(&cluster, &switch).await);
         let Some(now) = look(&cluster, &switch).await else { continue };
         if now["stopped"].is_string() {
             // us was out of reach for longer than a region counts as live: a person lets it go on.
