@@ -196,6 +196,9 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");
         }
+        if let Err(error) = authority.operate().await {
+            tracing::warn!(%error, "switches and drills wait");
+        }
         authority.look_at_witness().await;
         // A sample for the trend, also where nobody scrapes; less often where there is much to read.
         if rest > 0 {

@@ -71,6 +71,21 @@ impl Peers {
         None
     }
 
+    /// Tells every agent to end its drill; how many did.
+    pub async fn abort_drill(&self, urls: &[String], token: &str) -> usize {
+        let mut told = 0;
+        for url in urls {
+            let asked =
+                self.client.post(format!("{url}/v1/drills/abort")).bearer_auth(token).json(&Nothing {}).send().await;
+            match asked {
+                Ok(answer) if answer.status().is_success() => told += 1,
+                Ok(answer) => tracing::debug!(url, status = %answer.status(), "the agent does not end its drill"),
+                Err(error) => tracing::debug!(url, %error, "the agent cannot be told to end its drill"),
+            }
+        }
+        told
+    }
+
     /// Each agent's own word, asked side by side.
     pub async fn statuses(&self, agents: Vec<AgentView>, token: &str) -> Vec<AgentWord> {
         let asked: Vec<_> = agents

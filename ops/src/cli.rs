@@ -4,6 +4,7 @@
 //! between their digits. Absent on purpose: aliases.
 
 mod flags;
+mod operate;
 mod repair;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
+pub use operate::{DrillVerb, SwitchArgs, SwitchVerb, WanCutArgs};
 pub use repair::{RebuildArgs, VerifyArgs};
 
 /// Hands out number ranges to regions, and never the same number twice.
@@ -92,6 +94,11 @@ pub enum Verb {
     /// Stores that may have gone back in time
     #[command(subcommand)]
     Quarantine(QuarantineVerb),
+    /// Move the home of a namespace from one region to another, without ever risking a duplicate
+    Switch(SwitchArgs),
+    /// Rehearse losing a region's way to the authority
+    #[command(subcommand)]
+    Drill(DrillVerb),
     /// Look at everything that can be wrong, and say what to do
     Doctor,
     /// Plan the bits of time-based ids: which layouts last for how long, and for how many

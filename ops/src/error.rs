@@ -132,6 +132,7 @@ fn next_step(code: Option<Code>) -> Option<&'static str> {
         Code::NotFound => "list what there is: `cadastre region list`, `service list`, `operator list`",
         Code::AlreadyExists => "choose another name, or look at what is there with the noun's `list`",
         Code::NameRetired => "choose another name",
+        Code::DrillRunning => "see `cadastre drill list`; `cadastre drill abort ID` ends it at once",
         Code::PayloadTooLarge => "ask for fewer at once, or for ranges: --as ranges",
         Code::InvalidRequest => "correct what the message names; `cadastre VERB --help` lists the flags",
         Code::Exhausted => {

@@ -20,6 +20,7 @@ pub use view::View;
 
 use crate::error::{AgentError, problem};
 use crate::limits::Meters;
+use crate::orders::Orders;
 
 /// Times that an agent keeps to.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +127,8 @@ pub struct Context {
     pub refill_wake: Notify,
     /// Woken when a time window is wanted of the region now.
     pub window_wake: Notify,
+    /// What the authority's answers ask of this agent besides.
+    pub orders: Orders,
     meters: Meters,
     view: RwLock<Arc<View>>,
     health: Mutex<Health>,
@@ -151,6 +154,7 @@ impl Context {
             link_wake: Notify::new(),
             refill_wake: Notify::new(),
             window_wake: Notify::new(),
+            orders: Orders::default(),
             meters: Meters::default(),
             view: RwLock::new(Arc::new(View::default())),
             health: Mutex::new(Health::default()),

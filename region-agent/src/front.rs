@@ -152,7 +152,14 @@ impl Front {
     ) -> Result<&'v NamespaceEntry, AgentError> {
         self.tokens_hold()?;
         service.admits(namespace)?;
-        view.issuable(&self.agent.ctx.me.region, namespace)
+        let region = &self.agent.ctx.me.region;
+        view.issuable(region, namespace).map_err(|error| match &error {
+            AgentError::Problem(why) if why.code == Code::NotHome => {
+                let home = view.roster.namespace(namespace).and_then(|entry| entry.home.as_deref()).unwrap_or_default();
+                self.agent.ctx.orders.not_home(namespace, region, home).into()
+            }
+            _ => error,
+        })
     }
 
     /// One value.

@@ -15,6 +15,7 @@
 //! | [`stamps`] | the instance tier of time-based namespaces: workers and their windows |
 //! | [`regional`] | the region tier: grants, blocks, segments, worker windows |
 //! | [`link`], [`uplink`] | the conversation with the authority, and its HTTP form |
+//! | [`orders`] | what answers ask of the agent besides: other regions' addresses, a switch to come, a drill |
 //! | [`auth`] | callers, by the roster that the region keeps |
 //! | [`limits`], [`quota`] | what services may take, and how the region's agents share it |
 //! | [`front`], `thick` | what every protocol's door calls: ids, and segments for processes that issue by themselves |
@@ -39,6 +40,7 @@ pub mod limits;
 pub mod link;
 pub mod loops;
 pub mod metrics;
+pub mod orders;
 pub mod quota;
 pub mod regional;
 mod resp;

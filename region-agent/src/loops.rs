@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::Agent;
+use crate::http::verdict;
 use crate::metrics as meter;
 use crate::quota::Exchange;
 
@@ -38,6 +39,12 @@ pub async fn heartbeats(agent: Arc<Agent>, shutdown: Shutdown) {
     let (mut woken, mut in_vain) = (false, 0_u32);
     loop {
         let pause = agent.link.run_once().await;
+        if agent.ctx.orders.wants_verdict() {
+            match verdict(&agent.ctx).await {
+                Ok(verdict) => agent.ctx.orders.verified(verdict),
+                Err(error) => tracing::warn!(%error, "the ledger could not be checked after a drill"),
+            }
+        }
         in_vain = if woken && !pause.wanted { (in_vain + 1).min(MAX_DOUBLINGS) } else { 0 };
         let gather = GATHER.saturating_mul(1 << in_vain);
         let rest = sleep(Duration::from_millis(pause.ms));

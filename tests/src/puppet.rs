@@ -74,6 +74,7 @@ impl Puppet {
             usage: vec![],
             wants,
             testimony: self.testimony.take(),
+            drill: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod admin;
 mod dashboard;
 mod observe;
 mod openapi;
+mod operate;
 mod page;
 mod rebuild;
 mod regions;
@@ -151,6 +152,13 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/grants", get(observe::grants))
         .route("/v1/origins/{namespace}/{id}", get(observe::origin))
         .route("/v1/audit/verify", post(observe::verify))
+        .route("/v1/switches", post(operate::new_switch).get(operate::switches))
+        .route("/v1/switches/{id}", get(operate::switch))
+        .route("/v1/switches/{id}/resume", post(operate::resume))
+        .route("/v1/switches/{id}/back-out", post(operate::back_out))
+        .route("/v1/drills", post(operate::new_drill).get(operate::drills))
+        .route("/v1/drills/{id}", get(operate::drill))
+        .route("/v1/drills/{id}/abort", post(operate::abort))
         .route("/v1/quarantines", get(observe::quarantines))
         .route("/v1/quarantines/{namespace}/lift", post(observe::lift))
         .route("/healthz", get(observe::healthz))

@@ -2,10 +2,11 @@
 
 use cadastre_protocol::admin;
 use cadastre_protocol::ids::{Origin, OriginRange};
+use cadastre_protocol::operate as bodies;
 use cadastre_protocol::rebuild as wire;
 use utoipa::OpenApi;
 
-use super::{admin as handlers, dashboard, observe, rebuild, regions};
+use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -52,6 +53,15 @@ use super::{admin as handlers, dashboard, observe, rebuild, regions};
         dashboard::audit,
         rebuild::record,
         rebuild::grants,
+        operate::new_switch,
+        operate::switches,
+        operate::switch,
+        operate::resume,
+        operate::back_out,
+        operate::new_drill,
+        operate::drills,
+        operate::drill,
+        operate::abort,
         observe::healthz,
         observe::readyz,
         observe::metrics,
@@ -106,6 +116,14 @@ use super::{admin as handlers, dashboard, observe, rebuild, regions};
         wire::AdoptedGrant,
         wire::GrantsBack,
         wire::GrantsTaken,
+        bodies::NewSwitch,
+        bodies::SwitchView,
+        bodies::Switches,
+        bodies::NewDrill,
+        bodies::DrillView,
+        bodies::Drills,
+        bodies::DrillReport,
+        bodies::Line,
         Origin,
         OriginRange,
     ))

@@ -67,6 +67,9 @@ impl Authority {
                 entry.policy.check().map_err(invalid)?;
             }
             let mut effect = Effect::None;
+            if let Some(home) = &patch.home {
+                super::homes::set(roster, &mut entry, home)?;
+            }
             if let Some(readers) = &patch.readers {
                 entry.readers.clone_from(readers);
             }
@@ -401,7 +404,7 @@ fn unknown(name: &Name) -> ServiceError {
     problem(Code::UnknownNamespace, format!("there is no namespace {name}"))
 }
 
-fn live_namespace<'a>(roster: &'a Roster, name: &Name) -> Result<&'a NamespaceEntry, ServiceError> {
+pub(super) fn live_namespace<'a>(roster: &'a Roster, name: &Name) -> Result<&'a NamespaceEntry, ServiceError> {
     roster.namespace(name).filter(|e| !e.deleted && e.is_public()).ok_or_else(|| unknown(name))
 }
 
@@ -457,6 +460,8 @@ fn namespace_view(roster: &Roster, name: &Name, entry: &NamespaceEntry, bound: i
         watermark,
         space_left: entry.definition.capacity().saturating_sub(watermark),
         home: entry.home.clone(),
+        leaving: entry.leaving.clone(),
+        arriving: entry.arriving.clone(),
         layout: entry.layout,
         readers: entry.readers.clone(),
         slots,

@@ -100,6 +100,7 @@ pub fn grant_problem(refusal: &GrantRefusal) -> Problem {
         GrantRefusal::Frozen => Code::Frozen,
         GrantRefusal::HoldsEnough { .. } => Code::HoldingLimit,
         GrantRefusal::NotHome => Code::NotHome,
+        GrantRefusal::Leaving => Code::RegionNotReady,
     };
     Problem::new(code, refusal.to_string())
 }

@@ -107,7 +107,9 @@ impl Authority {
         self.settle().await?;
         self.ensure_slots(caller, &region).await;
         let grants = self.answer_wants(caller, &region, &message).await;
-        self.compose(caller, &message, chain, kept, confirmed, grants).await
+        let mut answer = self.compose(caller, &message, chain, kept, confirmed, grants).await?;
+        self.tell(caller, &message, &mut answer).await;
+        Ok(answer)
     }
 
     /// After the epoch rose: the store is judged from where it stands now, as all that it held before is burned.
@@ -305,6 +307,10 @@ impl Authority {
             confirmed,
             grants,
             clock_ms: self.now_ms(),
+            homes: vec![],
+            expect: vec![],
+            drill: None,
+            drill_heard: None,
         })
     }
 }

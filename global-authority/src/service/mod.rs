@@ -6,14 +6,18 @@
 
 pub mod audit;
 pub mod catalog;
+mod drill_report;
+pub mod drills;
 pub mod error;
 pub mod gauges;
 pub mod grants;
 pub mod headroom;
+mod homes;
 pub mod lanes;
 pub mod line;
 pub mod link;
 pub mod memory;
+pub mod operations;
 pub mod origin;
 pub mod overview;
 pub mod quarantine;
@@ -21,6 +25,9 @@ pub mod rebuild;
 pub mod regions;
 pub mod roster;
 pub mod slots;
+mod switch_facts;
+mod switch_views;
+pub mod switches;
 pub mod trend;
 pub mod verify;
 pub mod words;
@@ -80,6 +87,7 @@ pub struct Authority {
     picture: tokio::sync::Mutex<Option<Arc<overview::Picture>>>,
     /// When the gauges were last published, by the monotonic clock.
     gauges_at_ms: Mutex<Option<u64>>,
+    told: RwLock<Arc<operations::Told>>,
 }
 
 impl Authority {
@@ -139,6 +147,7 @@ impl Authority {
             seen: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
             gauges_at_ms: Mutex::default(),
+            told: RwLock::default(),
         });
         authority.reload().await?;
         if let Some(token) = bootstrap

@@ -240,6 +240,6 @@ fn region_change(name: &Name, entry: RegionEntry, effect: Effect) -> Change {
     Change { name: name.clone(), body: Body::Region(entry), effect }
 }
 
-fn live_region(roster: &Roster, name: &Name) -> Result<RegionEntry, ServiceError> {
+pub(super) fn live_region(roster: &Roster, name: &Name) -> Result<RegionEntry, ServiceError> {
     roster.region(name).cloned().ok_or_else(|| problem(Code::NotFound, format!("there is no region {name}")))
 }

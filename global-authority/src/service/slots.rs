@@ -93,7 +93,7 @@ impl Authority {
 fn slotless(roster: &Roster, region: &Name, epoch: Epoch) -> Vec<Name> {
     let mut wanted: BTreeSet<&Name> = BTreeSet::new();
     for (name, entry) in roster.namespaces() {
-        if entry.kind == NamespaceKind::Snowflake && !entry.deleted && !entry.frozen && entry.is_home(region) {
+        if entry.kind == NamespaceKind::Snowflake && !entry.deleted && !entry.frozen && entry.may_hold(region).is_ok() {
             wanted.insert(name);
         }
     }
@@ -169,8 +169,8 @@ pub(super) async fn window_for(
         Some(Body::Namespace(parent)) if !parent.frozen && !parent.deleted => parent,
         _ => return Ok(Err(grant_problem(&GrantRefusal::Frozen))),
     };
-    if !parent.is_home(&asker.region) {
-        return Ok(Err(grant_problem(&GrantRefusal::NotHome)));
+    if let Err(refusal) = parent.may_hold(&asker.region) {
+        return Ok(Err(grant_problem(&refusal)));
     }
     let Some(layout) = parent.layout.filter(|_| slot.region == asker.region && slot.epoch == asker.epoch) else {
         let text = format!("slot {} is region {}'s at epoch {}", slot.number, slot.region, slot.epoch);

@@ -6,6 +6,7 @@
 mod audit;
 mod grants;
 mod holdings;
+mod operations;
 mod remembered;
 mod sessions;
 mod testimony;
@@ -16,6 +17,7 @@ use cadastre_runtime::db::{DbError, Migration, Row};
 pub use audit::*;
 pub use grants::*;
 pub use holdings::*;
+pub use operations::*;
 pub use remembered::*;
 pub use sessions::*;
 pub use testimony::*;
@@ -26,6 +28,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (2, "authority", AUTHORITY_TABLES),
     (3, "remembered", remembered::REMEMBERED_TABLES),
     audit::AUDIT_PLACE,
+    (5, "operations", operations::OPERATION_TABLES),
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

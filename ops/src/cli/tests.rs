@@ -38,6 +38,8 @@ fn only_built_verbs_are_listed() {
         "verify",
         "rebuild",
         "quarantine",
+        "switch",
+        "drill",
         "doctor",
         "layout",
         "bench",

@@ -5,6 +5,7 @@
 
 mod blast;
 mod doctor;
+mod drill;
 mod grants;
 mod headroom;
 mod ids;
@@ -17,6 +18,7 @@ mod rebuild;
 mod region;
 mod service;
 mod status;
+mod switch;
 mod verify;
 
 use serde_json::Value;
@@ -50,6 +52,8 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Verify(_) => verify::run(common).await,
         Verb::Rebuild(args) => rebuild::run(common, args).await,
         Verb::Quarantine(verb) => quarantine::run(common, verb).await,
+        Verb::Switch(args) => switch::run(common, args).await,
+        Verb::Drill(verb) => drill::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
         Verb::Layout(args) => layout::run(common, &args),
         Verb::Bench(args) => bench::run(common, args).await,

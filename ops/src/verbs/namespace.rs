@@ -34,8 +34,12 @@ pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliErr
         NamespaceVerb::Unfreeze { name } => freeze(common, &api, &name, false).await,
         NamespaceVerb::Set { name, readers, sequence, policy } => {
             let readers = (!readers.is_empty()).then_some(readers);
-            let patch =
-                NamespacePatch { frozen: None, policy: policy.patch(), sequence: sequence.sequence()?, readers };
+            let patch = NamespacePatch {
+                policy: policy.patch(),
+                sequence: sequence.sequence()?,
+                readers,
+                ..NamespacePatch::default()
+            };
             if patch.policy.is_none() && patch.sequence.is_none() && patch.readers.is_none() {
                 let text = "nothing to set: give at least one flag (`cadastre namespace set --help`)";
                 return Err(CliError::usage(text));

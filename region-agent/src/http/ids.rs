@@ -44,7 +44,11 @@ impl Short for App {
     async fn answer(&self, request: Request) -> Response {
         let watch = Stopwatch::start();
         let result = answer(self, request).await;
-        self.asked().note(watch.seconds(), result.as_ref().err().map(|p| p.0.code));
+        let code = result.as_ref().err().map(|p| p.0.code);
+        self.asked().note(watch.seconds(), code);
+        if let Some(code) = code {
+            self.agent().ctx.orders.refused(code);
+        }
         result.unwrap_or_else(IntoResponse::into_response)
     }
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Answer, App, name, refuse};
+use crate::context::Context;
 use crate::error::AgentError;
 use crate::sql::{self, BlockRow, GrantRow, SegmentRow};
 
@@ -124,8 +125,7 @@ struct Stretch {
 }
 
 /// The segments from `from` on, at most `limit`, and the holdings of that stretch of the number line.
-async fn stretch(app: &App, namespace: &Name, from: u64, limit: u32) -> Result<Stretch, AgentError> {
-    let ctx = &app.agent().ctx;
+async fn stretch(ctx: &Context, namespace: &Name, from: u64, limit: u32) -> Result<Stretch, AgentError> {
     let namespace = namespace.clone();
     let read = ctx.continuity.db().read("ledger_page", move |tx| {
         let namespace = namespace.clone();
@@ -156,7 +156,7 @@ pub async fn segments(
         Some(Ok(after)) => return Err(HttpProblem::new(Code::InvalidRequest, format!("after: {after} is no ordinal"))),
         Some(Err(e)) => return Err(HttpProblem::new(Code::InvalidRequest, format!("after: {e}"))),
     };
-    let page = stretch(&app, &name(&query.namespace)?, from, PAGE).await.map_err(refuse)?;
+    let page = stretch(&app.agent().ctx, &name(&query.namespace)?, from, PAGE).await.map_err(refuse)?;
     let grants = page.grants.into_iter().map(|g| HoldingView {
         grant_id: g.grant_id,
         block_id: None,
@@ -202,9 +202,16 @@ pub async fn verify(
     Json(Nothing {}): Json<Nothing>,
 ) -> Answer<axum::Json<Verdict>> {
     app.agent().ctx.view().callers.viewer(bearer(&headers)).map_err(refuse)?;
-    let ctx = &app.agent().ctx;
+    Ok(axum::Json(verdict(&app.agent().ctx).await.map_err(refuse)?))
+}
+
+/// The invariants over this region's ledger.
+///
+/// # Errors
+/// Those of the store.
+pub async fn verdict(ctx: &Context) -> Result<Verdict, AgentError> {
     let read = ctx.continuity.db().read("ledger_names", |tx| Box::pin(sql::bounds(tx)));
-    let names: BTreeMap<Name, u64> = ctx.note_read(read.await.map_err(AgentError::from)).map_err(refuse)?;
+    let names: BTreeMap<Name, u64> = ctx.note_read(read.await.map_err(AgentError::from))?;
     let region = ctx.view().standing.map_or(RegionId(0), |s| s.region_id);
     let mut findings = Vec::new();
     let mut checked = Checked::default();
@@ -212,26 +219,25 @@ pub async fn verify(
         let mut from = Some(0);
         let mut last: Option<SegmentRow> = None;
         while let Some(at) = from {
-            let page = stretch(&app, name, at, CHECKED_PAGE).await.map_err(refuse)?;
+            let page = stretch(ctx, name, at, CHECKED_PAGE).await?;
             checked.segments += page.segments.len() as u64;
             findings.extend(check(name, region, &page, last.as_ref()));
             from = page.next;
             last = page.segments.into_iter().next_back();
         }
         if name.is_of_slot() {
-            let windows = windows(&app, name).await.map_err(refuse)?;
+            let windows = windows(ctx, name).await?;
             checked.windows += windows.len() as u64;
-            let grants = stretch(&app, name, 0, CHECKED_PAGE).await.map_err(refuse)?.grants;
+            let grants = stretch(ctx, name, 0, CHECKED_PAGE).await?.grants;
             let held: Vec<Range> = grants.iter().map(|g| g.range).collect();
             findings.extend(invariant::w1_windows(&format!("{name} in region {region}"), &held, &windows));
         }
     }
-    Ok(axum::Json(Verdict { ok: findings.is_empty(), checked, findings, unreachable: vec![] }))
+    Ok(Verdict { ok: findings.is_empty(), checked, findings, unreachable: vec![] })
 }
 
 /// Every worker window of a slot, by worker and place.
-async fn windows(app: &App, line: &Name) -> Result<Vec<(u32, Range)>, AgentError> {
-    let ctx = &app.agent().ctx;
+async fn windows(ctx: &Context, line: &Name) -> Result<Vec<(u32, Range)>, AgentError> {
     let (mut all, mut from) = (Vec::new(), (0, 0));
     loop {
         let line = line.clone();

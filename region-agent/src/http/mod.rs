@@ -1,5 +1,6 @@
 //! The agent's HTTP: parse, authenticate, call the front, map errors. No decision is made here.
 
+mod drills;
 mod duplicates;
 mod ids;
 mod ledger;
@@ -27,6 +28,8 @@ use crate::agent::Agent;
 use crate::error::{AgentError, problem, told};
 use crate::front::{DEFAULT_WAIT, Front};
 use crate::metrics::Asked;
+
+pub use ledger::verdict;
 
 /// Bounds how long a request waits for a refill.
 pub const TIMEOUT_HEADER: &str = "cadastre-timeout-ms";
@@ -109,6 +112,8 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/grants", get(record::grants))
         .route("/v1/testimony", get(record::testimony))
         .route("/v1/audit/verify", post(ledger::verify))
+        .route("/v1/drills/abort", post(drills::abort))
+        .route("/v1/drills", get(drills::drill))
         .route("/v1/status", get(observe::status))
         .route("/healthz", get(observe::healthz))
         .route("/readyz", get(observe::readyz))

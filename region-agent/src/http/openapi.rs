@@ -6,7 +6,7 @@ use cadastre_protocol::rebuild;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{duplicates, ids, ledger, observe, origins, record, segments, workers};
+use super::{drills, duplicates, ids, ledger, observe, origins, record, segments, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,6 +25,8 @@ use super::{duplicates, ids, ledger, observe, origins, record, segments, workers
         workers::end,
         origins::origin,
         duplicates::report,
+        drills::drill,
+        drills::abort,
         ledger::segments,
         ledger::verify,
         record::grants,

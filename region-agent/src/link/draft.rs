@@ -83,6 +83,7 @@ impl Link {
             usage,
             wants,
             testimony,
+            drill: self.ctx.orders.word(self.ctx.now().mono_ms),
         })
     }
 
@@ -205,9 +206,12 @@ impl Link {
         let pools = self.pool.all();
         let standings = self.issuer.standings();
         let none = crate::regional::Pool::default();
+        let expect = self.ctx.orders.expected();
         let mut low = Vec::new();
         for (name, entry) in view.roster.namespaces() {
-            if entry.deleted || entry.frozen || !entry.is_home(&self.ctx.me.region) || !admitted.contains(name) {
+            let expect = expect.iter().find(|e| e.namespace == *name);
+            let asked_for = admitted.contains(name) || expect.is_some();
+            if entry.deleted || entry.frozen || entry.may_hold(&self.ctx.me.region).is_err() || !asked_for {
                 continue;
             }
             if entry.kind != NamespaceKind::Range {
@@ -215,10 +219,11 @@ impl Link {
             }
             let pool = pools.get(name).unwrap_or(&none);
             let own = standings.get(name).map(|(s, _)| *s).unwrap_or_default();
-            let peak = own.peak.max(own.rate) + pool.thick_rate(now_ms);
+            let (more, at_least) = expect.map_or((0.0, 0), |e| (e.peak_per_second.max(0.0), e.at_least));
+            let peak = own.peak.max(own.rate) + pool.thick_rate(now_ms) + more;
             let held = pool.totals.left.saturating_add(own.left);
             let space = view.space_left(name, entry);
-            if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for, peak, space) {
+            if let Some(want) = sizing::grant_want(entry, pool, held, own.waited_for.max(at_least), peak, space) {
                 low.push((name.clone(), want, pool.totals.left));
             }
         }
@@ -236,7 +241,8 @@ impl Link {
             let slot = view.roster.namespace(line).and_then(|entry| entry.slot.as_ref());
             let parent =
                 slot.filter(|slot| admitted.contains(&slot.of)).and_then(|slot| view.roster.namespace(&slot.of));
-            let Some(parent) = parent.filter(|p| !p.deleted && !p.frozen && p.is_home(&self.ctx.me.region)) else {
+            let Some(parent) = parent.filter(|p| !p.deleted && !p.frozen && p.may_hold(&self.ctx.me.region).is_ok())
+            else {
                 continue;
             };
             let Some(layout) = parent.layout else { continue };

@@ -38,6 +38,8 @@ use hear::{Heard, Hearing};
 const MAX_AT_ONCE: u32 = 4;
 /// The first pause after an unanswered message; the longest is two heartbeats.
 const RETRY_MS: u64 = 250;
+/// Between two looks while a drill refuses the uplink.
+const DRILL_LOOK_MS: u64 = 250;
 /// The first and the longest time that a refused want is held back.
 const HOLD_MS: (u64, u64) = (500, 10_000);
 /// A final refusal is asked about again after this long: an operator may have changed something.
@@ -116,6 +118,12 @@ impl Link {
     pub async fn run_once(&self) -> Pause {
         let mut talk = self.talk.lock().await;
         talk.wanted = false;
+        if self.ctx.orders.is_cut(self.ctx.now().mono_ms, || self.holds()) {
+            self.unanswered(&UplinkError::Unreachable("a drill refuses the uplink".into())).await;
+            self.report().await;
+            // Looked at again soon: it ends in time, and its share is kept.
+            return Pause { ms: DRILL_LOOK_MS, may_be_cut: false, wanted: false };
+        }
         let broken = std::mem::replace(&mut talk.broken, true);
         let result = self.round(&mut talk, broken).await;
         talk.broken = false;
@@ -245,6 +253,8 @@ impl Link {
         }
         let (chain, testify_for) = (answer.chain.clone(), answer.testify_for);
         let (quarantined, clock_ms) = (answer.quarantined, answer.clock_ms);
+        // All but what is written into the store.
+        let orders = Answer { marks: vec![], roster: vec![], grants: vec![], ..answer.clone() };
         let heard = match self.hear(answer, in_time).await {
             Err(AgentError::WentBack(why)) => {
                 talk.chain = Some(chain);
@@ -266,6 +276,7 @@ impl Link {
             talk.usage_told.insert(usage.namespace.clone(), usage);
         }
         self.up(sent, now, quarantined, clock_ms);
+        self.ctx.orders.hear(&orders, now.mono_ms);
         talk.testify = testify_for;
         let again = testify_for.is_some() && testify_for != talk.testified;
         Ok(self.publish(talk, heard).await? || again)
@@ -467,6 +478,18 @@ impl Link {
 
     fn failed(&self, error: &AgentError) {
         tracing::debug!(region = %self.ctx.me.region, %error, "a round with the authority failed");
+    }
+
+    /// What each namespace holds here, and its rate.
+    fn holds(&self) -> crate::orders::Holds {
+        let (now, standings) = (self.ctx.now().mono_ms, self.issuer.standings());
+        let pools = self.pool.all().into_iter().filter(|(namespace, _)| !namespace.is_of_slot());
+        let held = pools.map(|(namespace, pool)| {
+            let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
+            let rate = own.rate + pool.thick_rate(now);
+            (namespace, (pool.totals.left.saturating_add(own.left), rate))
+        });
+        held.collect()
     }
 
     async fn report(&self) {

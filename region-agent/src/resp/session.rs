@@ -310,6 +310,7 @@ impl Session {
 
     fn refuse_with(&self, problem: &Problem, out: &mut Vec<u8>) {
         meter::refused(&self.door.front.agent().ctx.me.region, problem.code);
+        self.door.front.agent().ctx.orders.refused(problem.code);
         reply::problem(out, problem);
     }
 }

@@ -197,6 +197,10 @@ impl State {
             confirmed: message.words.confirms.iter().map(|c| c.allocation_id).collect(),
             grants,
             clock_ms: message.sender.clock_ms,
+            homes: vec![],
+            expect: vec![],
+            drill: None,
+            drill_heard: None,
         }
     }
 }

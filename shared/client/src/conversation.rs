@@ -73,6 +73,12 @@ struct Agent {
     backoff: Option<Backoff>,
 }
 
+impl Agent {
+    fn unknown() -> Agent {
+        Agent { region: None, down_until_ms: None, backoff: Backoff::new(LEFT_ALONE_MS.0, LEFT_ALONE_MS.1).ok() }
+    }
+}
+
 /// A request that was not answered finally.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Pending {
@@ -103,8 +109,7 @@ pub(crate) struct Need<'a> {
 impl Conversation {
     /// Nothing was said yet to so many agents.
     pub fn new(instance: Name, incarnation: Incarnation, agents: usize) -> Conversation {
-        let agent =
-            Agent { region: None, down_until_ms: None, backoff: Backoff::new(LEFT_ALONE_MS.0, LEFT_ALONE_MS.1).ok() };
+        let agent = Agent::unknown();
         Conversation {
             instance,
             incarnation,
@@ -112,6 +117,13 @@ impl Conversation {
             chains: BTreeMap::new(),
             epochs: BTreeMap::new(),
             pending: BTreeMap::new(),
+        }
+    }
+
+    /// There is an agent of this number: another one named it.
+    pub(crate) fn knows(&mut self, agent: usize) {
+        if self.agents.len() <= agent {
+            self.agents.resize(agent + 1, Agent::unknown());
         }
     }
 

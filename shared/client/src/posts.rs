@@ -14,7 +14,7 @@ use cadastre_protocol::workers::{WorkerAnswer, WorkerEnd, WorkerRenewal, WorkerR
 use crate::conversation::Failure;
 use crate::metrics;
 use crate::post::{Duty, Held, Post};
-use crate::round::error;
+use crate::round::{Surroundings, error};
 use crate::system;
 use crate::worker::Desk;
 
@@ -42,7 +42,11 @@ pub(crate) async fn tend(desk: Arc<Desk>, post: Arc<Post>, duty: Duty) {
 
 async fn take(desk: &Desk, post: &Post, allocation_id: AllocationId) -> Result<(), Failure> {
     let mut why = Failure::Unreachable("there is no agent".to_owned());
-    for agent in 0..desk.agents {
+    let mut next = 0;
+    // One that sends us elsewhere makes the list longer.
+    while next < desk.agents() {
+        let agent = next;
+        next += 1;
         let (incarnation, chain, above) = post.asker(agent);
         let request = WorkerRequest {
             namespace: post.name.clone(),
@@ -60,6 +64,10 @@ async fn take(desk: &Desk, post: &Post, allocation_id: AllocationId) -> Result<(
                 tracing::debug!(namespace = %post.name, worker = answer.worker, slot = answer.slot, "worker");
                 post.taken(agent, &answer);
                 return Ok(());
+            }
+            Err(Failure::Refused(problem)) if problem.code == Code::NotHome => {
+                desk.follow(&problem.home);
+                why = Failure::Refused(problem);
             }
             // A refusal says more than silence.
             Err(failure) if code(&failure).is_some() || code(&why).is_none() => why = failure,

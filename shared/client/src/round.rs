@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cadastre_core::ids::{AllocationId, Incarnation};
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::operate::HomeAddress;
 
 use crate::conversation::{Conversation, Failure, Need, Segment, Verdict};
 use crate::entry::Entry;
@@ -36,6 +37,10 @@ pub trait Surroundings: Sync {
         agent: usize,
         request: &SegmentRequest,
     ) -> impl Future<Output = Result<SegmentAnswer, Failure>> + Send;
+    /// Where an agent says that a namespace is at home: which agents those are. One that cannot be followed is none.
+    fn follow(&self, _home: &[HomeAddress]) -> Vec<usize> {
+        Vec::new()
+    }
     /// Every namespace of this process.
     fn entries(&self) -> Vec<Arc<Entry>>;
 }
@@ -80,7 +85,10 @@ pub(crate) fn error(failure: Failure) -> Error {
 /// Asks the agents in turn until one gives a segment.
 async fn round(world: &impl Surroundings, talk: &mut Conversation, entry: &Entry) -> Result<(usize, Segment), Failure> {
     let mut why = Failure::Unreachable("there is no agent".to_owned());
-    for agent in talk.order(entry.is_waited_for(), world.mono_ms()) {
+    let mut order = talk.order(entry.is_waited_for(), world.mono_ms());
+    let mut place = 0;
+    while let Some(agent) = order.get(place).copied() {
+        place += 1;
         for _ in 0..=AGAIN {
             let (done, failure) = match exchange(world, talk, agent, entry).await {
                 Verdict::Adopt(segment) => {
@@ -99,6 +107,17 @@ async fn round(world: &impl Surroundings, talk: &mut Conversation, entry: &Entry
                     (false, failure)
                 }
             };
+            if let Failure::Refused(problem) = &failure
+                && problem.code == Code::NotHome
+            {
+                for named in world.follow(&problem.home) {
+                    talk.knows(named);
+                    // One that was asked already has answered.
+                    if !order.contains(&named) {
+                        order.push(named);
+                    }
+                }
+            }
             // A refusal says more than silence.
             if matches!(failure, Failure::Refused(_)) || matches!(why, Failure::Unreachable(_)) {
                 why = failure;

@@ -5,10 +5,12 @@
 //! and any reading of what is said.
 
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cadastre_protocol::error::Problem;
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::operate::HomeAddress;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +20,8 @@ use crate::error::Error;
 
 /// The longest body that is read.
 const MAX_BODY_BYTES: usize = 64 << 10;
+/// Agents that are known at most, the named ones included.
+const MAX_AGENTS: usize = 32;
 /// How long an agent may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -44,7 +48,8 @@ impl fmt::Debug for Token {
 /// How agents are asked.
 pub(crate) struct Http {
     client: reqwest::Client,
-    addresses: Vec<String>,
+    /// Those that were given, and behind them those that agents named.
+    addresses: Mutex<Vec<String>>,
     token: Token,
 }
 
@@ -60,7 +65,35 @@ impl Http {
             .timeout(request_timeout)
             .build()
             .map_err(|error| Error::closed(format!("no HTTP client: {error}")))?;
-        Ok(Http { client, addresses, token })
+        Ok(Http { client, addresses: Mutex::new(addresses), token })
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, Vec<String>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many agents there are to ask.
+    pub(crate) fn agents(&self) -> usize {
+        self.addresses().len()
+    }
+
+    /// Where an agent said that a namespace is at home: which of our agents those are. Unknown ones become known, behind
+    /// all others; not without end.
+    pub(crate) fn follow(&self, home: &[HomeAddress]) -> Vec<usize> {
+        let mut known = self.addresses();
+        let mut found = Vec::new();
+        for url in home.iter().flat_map(|region| &region.urls) {
+            let url = url.trim_end_matches('/');
+            let place = known.iter().position(|k| k.trim_end_matches('/') == url);
+            let usable = url.starts_with("http://") || url.starts_with("https://");
+            if let Some(place) = place {
+                found.push(place);
+            } else if usable && known.len() < MAX_AGENTS {
+                known.push(url.to_owned());
+                found.push(known.len() - 1);
+            }
+        }
+        found
     }
 
     /// Asks one agent, once.
@@ -82,7 +115,7 @@ impl Http {
         path: &str,
         body: &B,
     ) -> Result<A, Failure> {
-        let address = self.addresses.get(agent).map_or("", |a| a.trim_end_matches('/'));
+        let address = self.addresses().get(agent).map_or_else(String::new, |a| a.trim_end_matches('/').to_owned());
         let failed = |error: reqwest::Error| Failure::Unreachable(format!("{address}: {}", whole(&error)));
         let method = if method == "DELETE" { Method::DELETE } else { Method::POST };
         let call = self.client.request(method, format!("{address}{path}")).bearer_auth(&self.token.0).json(body);

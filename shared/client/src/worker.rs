@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cadastre_core::ids::{AllocationId, Incarnation, Name};
 use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::operate::HomeAddress;
 use cadastre_protocol::workers::WorkerAnswer;
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -48,8 +49,6 @@ impl Source {
 /// What the refills share.
 pub(crate) struct Desk {
     pub(crate) shared: Arc<Shared>,
-    /// How many agents there are to ask.
-    pub(crate) agents: usize,
     source: Source,
     talk: TurnToSpeak<Conversation>,
 }
@@ -71,7 +70,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> Result<(), Error> {
         Agents::Memory(memory) => (Source::Memory(memory), 1),
     };
     let talk = Conversation::new(settings.instance.clone(), Incarnation(system::uuid_v4()), agents);
-    let desk = Arc::new(Desk { shared, agents, source, talk: TurnToSpeak::new(talk) });
+    let desk = Arc::new(Desk { shared, source, talk: TurnToSpeak::new(talk) });
     let thread = std::thread::Builder::new().name("cadastre-client".to_owned()).spawn(move || run(&runtime, desk));
     // The thread is not joined: a child must not, and the phase tells when it ended.
     thread.map(drop).map_err(|error| no("thread", &error))
@@ -176,12 +175,27 @@ impl Surroundings for Desk {
         }
     }
 
+    fn follow(&self, home: &[HomeAddress]) -> Vec<usize> {
+        match &self.source {
+            Source::Http(http) => http.follow(home),
+            Source::Memory(_) => Vec::new(),
+        }
+    }
+
     fn entries(&self) -> Vec<Arc<Entry>> {
         self.shared.entries()
     }
 }
 
 impl Desk {
+    /// How many agents there are to ask.
+    pub(crate) fn agents(&self) -> usize {
+        match &self.source {
+            Source::Http(http) => http.agents(),
+            Source::Memory(_) => 1,
+        }
+    }
+
     /// One request about a worker, to one agent, once.
     pub(crate) async fn worker<B: Serialize>(
         &self,

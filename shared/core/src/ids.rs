@@ -82,6 +82,14 @@ macro_rules! random_id {
 }
 
 random_id!(
+    /// One switch of a home.
+    SwitchId
+);
+random_id!(
+    /// One drill.
+    DrillId
+);
+random_id!(
     /// One Cadastre installation: made when its first authority store is initialised.
     ClusterId
 );

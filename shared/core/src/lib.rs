@@ -13,6 +13,7 @@
 //! | [`layout`], [`window`], [`stamp`] | time-based ids: bits, who may stamp when, and one worker's stamps |
 //! | [`refill`] | when to ask above, and for how much: one policy for three tiers |
 //! | [`registry`] | the life cycle of a region |
+//! | [`switch`], [`drill`] | a home moves step by step; what a rehearsal may do, and how it went |
 //! | [`roster`] | who exists, as versioned entries that both tiers keep and unite |
 //! | [`mark`], [`continuity`] | marks, generations, the gate, and the verdict on a store that went back |
 //! | [`principal`] | who is calling, by the roster's token hashes |
@@ -24,6 +25,7 @@
 pub mod chunks;
 pub mod continuity;
 pub mod decimal;
+pub mod drill;
 pub mod ids;
 pub mod invariant;
 pub mod layout;
@@ -44,6 +46,7 @@ pub mod segment;
 mod segment_tests;
 pub mod sequence;
 pub mod stamp;
+pub mod switch;
 pub mod window;
 
 /// What the cursor is made of; a model checker puts its own in their place.

@@ -63,6 +63,12 @@ pub struct NamespaceEntry {
     /// The regions that may issue here; `None` is all of them.
     #[serde(default)]
     pub home: Option<Vec<Name>>,
+    /// Regions that a switch is about to leave: they go on with what they hold, and are granted nothing new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Name>,
+    /// Regions that a switch is about to move to: they are granted what they will need, and issue nothing yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arriving: Vec<Name>,
     /// How the bits of a time-based id are shared; it never changes. Of kinds `snowflake` and `slot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
@@ -203,6 +209,8 @@ impl NamespaceEntry {
             frozen: false,
             deleted: false,
             home: None,
+            leaving: Vec::new(),
+            arriving: Vec::new(),
             layout: None,
             slot: None,
             readers: Vec::new(),
@@ -264,6 +272,20 @@ impl NamespaceEntry {
     pub fn is_home(&self, region: &Name) -> bool {
         self.home.as_ref().is_none_or(|regions| regions.contains(region))
     }
+
+    /// Whether `region` may hold ranges of it, or time: it issues here, or is about to.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_hold(&self, region: &Name) -> Result<(), GrantRefusal> {
+        if !self.is_home(region) && !self.arriving.contains(region) {
+            return Err(GrantRefusal::NotHome);
+        }
+        if self.leaving.contains(region) {
+            return Err(GrantRefusal::Leaving);
+        }
+        Ok(())
+    }
 }
 
 /// Why there is no grant.
@@ -286,6 +308,9 @@ pub enum GrantRefusal {
     /// The region is outside the namespace's home.
     #[error("the namespace's home does not include this region")]
     NotHome,
+    /// A switch is about to leave the region.
+    #[error("the namespace is about to leave this region: it goes on with what it holds")]
+    Leaving,
 }
 
 /// The range to grant to a region that asks for `want` ordinals and holds `held` unissued ones,
@@ -303,9 +328,7 @@ pub fn decide_grant(
     if namespace.frozen || namespace.deleted {
         return Err(GrantRefusal::Frozen);
     }
-    if !namespace.is_home(region) {
-        return Err(GrantRefusal::NotHome);
-    }
+    namespace.may_hold(region)?;
     let left = namespace.definition.capacity().saturating_sub(watermark);
     if left == 0 {
         return Err(GrantRefusal::Exhausted);
@@ -372,6 +395,10 @@ mod tests {
         assert!(matches!(decide_grant(0, &ns, &eu(), 5, 10), Err(GrantRefusal::HoldsEnough { .. })));
         ns.home = Some(vec![Name::new("us").unwrap()]);
         assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::NotHome));
+        ns.arriving.push(eu());
+        assert!(decide_grant(0, &ns, &eu(), 5, 0).is_ok() && !ns.is_home(&eu()));
+        (ns.home, ns.leaving) = (None, vec![eu()]);
+        assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::Leaving));
         ns.deleted = true;
         assert_eq!(decide_grant(0, &ns, &eu(), 5, 0), Err(GrantRefusal::Frozen));
     }

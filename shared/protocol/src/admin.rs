@@ -321,7 +321,7 @@ pub struct RegionHeadroom {
 }
 
 /// `POST /v1/audit/verify`.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 pub struct Verdict {
     /// Whether nothing was found.
     pub ok: bool,
@@ -336,7 +336,7 @@ pub struct Verdict {
 }
 
 /// Rows that were looked at.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub struct Checked {
     /// Grants.
     pub grants: u64,

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::operate::HomeAddress;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $text:literal $status:literal $retry:literal,)*) => {
         /// What went wrong, for programs.
@@ -73,6 +75,8 @@ codes! {
     NameRetired "name_retired" 409 false,
     /// It exists already.
     AlreadyExists "already_exists" 409 false,
+    /// Another drill is under way: there is one at most.
+    DrillRunning "drill_running" 409 false,
     /// The life cycle has no such step from where it stands.
     NotAllowed "not_allowed" 409 false,
     /// Every slot of the layout belongs to a living region, or its windows have not ended.
@@ -144,6 +148,9 @@ pub struct Problem {
     /// When a retry may help, in seconds; also the `Retry-After` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u32>,
+    /// Of `not_home`: the regions that serve the namespace, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub home: Vec<HomeAddress>,
 }
 
 impl Problem {
@@ -158,7 +165,15 @@ impl Problem {
             code,
             detail: detail.into(),
             retry_after_seconds: code.retryable().then_some(1),
+            home: Vec::new(),
         }
+    }
+
+    /// Says where else to ask.
+    #[must_use]
+    pub fn at_home(mut self, home: Vec<HomeAddress>) -> Self {
+        self.home = home;
+        self
     }
 
     /// Says when to come back.

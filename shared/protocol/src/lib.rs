@@ -5,6 +5,7 @@
 //! | [`link`] | a region's agent and the authority |
 //! | [`ids`] | a caller and an agent |
 //! | [`admin`] | an operator, the CLI or the dashboard and the authority |
+//! | [`operate`] | the same, about switches and drills; and what of them reaches agents |
 //! | [`error`] | everybody: codes that programs branch on, and the problem body |
 //!
 //! Ids, ordinals, values, sizes and counts of ids are decimal strings in both directions; epochs,
@@ -16,6 +17,7 @@ pub mod duplicates;
 pub mod error;
 pub mod ids;
 pub mod link;
+pub mod operate;
 pub mod rebuild;
 pub mod workers;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use cadastre_core::decimal;
 use cadastre_core::ids::{
-    AllocationId, ClusterId, Epoch, GrantId, Incarnation, Name, RegionId, RequestNo, SessionNo, StoreId,
+    AllocationId, ClusterId, DrillId, Epoch, GrantId, Incarnation, Name, RegionId, RequestNo, SessionNo, StoreId,
 };
 use cadastre_core::mark::{Generation, Mark, ScopeMark};
 use cadastre_core::registry::RegionState;
@@ -17,6 +17,7 @@ use cadastre_core::roster::Entry;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Problem;
+use crate::operate::{DrillOrder, DrillWord, Expect, HomeAddress};
 
 /// The largest body of a link message, in bytes: a complete testimony of 10,000 namespaces fits.
 pub const MAX_LINK_BYTES: usize = 16 << 20;
@@ -185,6 +186,9 @@ pub struct Message {
     /// The answer to [`Answer::testify_for`].
     #[serde(default)]
     pub testimony: Option<FullTestimony>,
+    /// What the agent saw of a drill, until an answer says that it was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillWord>,
 }
 
 /// Where the sender's region stands.
@@ -233,6 +237,18 @@ pub struct Answer {
     /// The authority's wall clock, milliseconds since the Unix epoch.
     #[serde(with = "decimal::unsigned")]
     pub clock_ms: u64,
+    /// Where the regions of narrowed homes are reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub homes: Vec<HomeAddress>,
+    /// What the region should be ready for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expect: Vec<Expect>,
+    /// A drill that this agent is to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillOrder>,
+    /// The drill of which the sender's word was taken note of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill_heard: Option<DrillId>,
 }
 
 /// The answer to one [`Want`].

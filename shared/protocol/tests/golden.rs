@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, duplicates, error, ids, link, rebuild, workers};
+use cadastre_protocol::{admin, duplicates, error, ids, link, operate, rebuild, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,6 +27,16 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("message-heartbeat", round::<link::Message>, true),
     ("answer-granted", round::<link::Answer>, false),
     ("answer-refused", round::<link::Answer>, false),
+    ("message-drill", round::<link::Message>, true),
+    ("answer-operate", round::<link::Answer>, false),
+    ("switch-new", round::<operate::NewSwitch>, true),
+    ("switch", round::<operate::SwitchView>, false),
+    ("switches", round::<operate::Switches>, false),
+    ("drill-new", round::<operate::NewDrill>, true),
+    ("drill", round::<operate::DrillView>, false),
+    ("drills", round::<operate::Drills>, false),
+    ("drill-schedule", round::<operate::DrillSchedule>, true),
+    ("problem-not-home", round::<error::Problem>, false),
     ("problem", round::<error::Problem>, false),
     ("problem-final", round::<error::Problem>, false),
     ("ids-request", round::<ids::IdsRequest>, true),

@@ -70,6 +70,11 @@ pub struct NamespacePatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub readers: Option<Vec<Reader>>,
+    /// The regions that may issue here from now on; an empty list is all. At once, and without asking what they hold:
+    /// a switch does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub home: Option<Vec<Name>>,
 }
 
 macro_rules! policy_patch {
@@ -156,6 +161,14 @@ pub struct NamespaceView {
     /// The regions that may issue here; null is all.
     #[schema(value_type = Option<Vec<String>>)]
     pub home: Option<Vec<Name>>,
+    /// Regions that are given nothing new here, as a switch is about to leave them; they go on with what they hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub leaving: Vec<Name>,
+    /// Regions that are given what they will need here, and issue nothing yet, as a switch is about to move to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub arriving: Vec<Name>,
     /// Of a `snowflake` namespace; its ordinals, and so `watermark` and `space_left`, are units of time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

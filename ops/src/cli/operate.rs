@@ -1,0 +1,131 @@
+//! Flags of `cadastre switch` and `cadastre drill`.
+
+use cadastre_core::ids::Name;
+use clap::{Args, Subcommand};
+
+use super::Sure;
+
+/// `cadastre switch`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SwitchArgs {
+    /// What to do with one that was begun
+    #[command(subcommand)]
+    pub verb: Option<SwitchVerb>,
+    /// What moves [default: all that the region serves]
+    #[arg(long)]
+    pub namespace: Option<Name>,
+    /// The region that is left
+    #[arg(long, required = true, value_name = "REGION")]
+    pub from: Option<Name>,
+    /// The region that takes over
+    #[arg(long, required = true, value_name = "REGION")]
+    pub to: Option<Name>,
+    /// Take the epoch of the region that is left away as well
+    #[arg(long, conflicts_with = "namespace")]
+    pub fence: bool,
+    /// Begin it, and do not wait for its end: it goes on by itself
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub sure: Sure,
+}
+
+/// What to do with a switch that was begun.
+#[derive(Subcommand, Debug)]
+pub enum SwitchVerb {
+    /// All of them, newest first
+    List,
+    /// One, with its ledger
+    Show {
+        /// Which
+        id: String,
+    },
+    /// Let a stopped one go on, and follow it
+    Resume {
+        /// Which
+        id: String,
+    },
+    /// Put the homes back as they were before it
+    BackOut {
+        /// Which
+        id: String,
+    },
+}
+
+/// `cadastre drill`.
+#[derive(Subcommand, Debug)]
+pub enum DrillVerb {
+    /// A region's agents refuse their own uplink for a while, and heal by themselves
+    WanCut(WanCutArgs),
+    /// All of them, newest first
+    List,
+    /// One, with its report
+    Show {
+        /// Which
+        id: String,
+    },
+    /// End one before its time
+    Abort {
+        /// Which
+        id: String,
+    },
+}
+
+/// `cadastre drill wan-cut`.
+#[derive(Args, Debug)]
+pub struct WanCutArgs {
+    /// Which region
+    #[arg(long)]
+    pub region: Name,
+    /// For how long at most: 90s, 10m, 2h
+    #[arg(long = "for", value_parser = seconds, value_name = "TIME")]
+    pub for_seconds: u32,
+    /// What may run dry
+    #[arg(long, requires = "until_dry")]
+    pub namespace: Option<Name>,
+    /// End it once the namespace has nothing left in the region, and compare that with the forecast
+    #[arg(long, requires = "namespace")]
+    pub until_dry: bool,
+    /// The share of any other namespace's headroom that may be used, in percent
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub share: u32,
+    /// The region's name once more, that you mean it [a person is asked; scripts say --yes]
+    #[arg(long, value_name = "REGION")]
+    pub confirm: Option<String>,
+    /// Order it, and do not wait for its report
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub sure: Sure,
+}
+
+/// `90`, `90s`, `10m`, `2h`.
+pub fn seconds(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text:?} is no time such as 90s, 10m or 2h");
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|n| *n > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_strictly() {
+        assert_eq!(
+            (seconds("90"), seconds("90s"), seconds("10m"), seconds("2h")),
+            (Ok(90), Ok(90), Ok(600), Ok(7_200))
+        );
+        for wrong in ["", "s", "0", "-1s", "1d", "1.5h", "99999999h", "10 m"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

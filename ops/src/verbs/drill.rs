@@ -1,0 +1,145 @@
+//! `cadastre drill`: orders one, shows what happens while it runs, and its report.
+
+use std::time::Duration;
+
+use cadastre_core::drill::{DrillKind, DrillState, Outcome as Verdict};
+use cadastre_protocol::admin::Nothing;
+use cadastre_protocol::operate::{DrillView, Drills, NewDrill};
+use serde_json::Value;
+
+use super::switch::show_lines;
+use super::{now_ms, print};
+use crate::api::{Api, typed};
+use crate::cli::{Common, DrillVerb, WanCutArgs};
+use crate::connect;
+use crate::error::{CliError, Outcome};
+use crate::show::human::moment;
+use crate::show::table::Table;
+use crate::show::{self, confirm};
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Looks between two words that it still runs.
+const SAY_EVERY: u32 = 20;
+
+pub async fn run(common: &Common, verb: DrillVerb) -> Result<Outcome, CliError> {
+    let api = connect::authority(common)?;
+    match verb {
+        DrillVerb::WanCut(args) => wan_cut(common, &api, args).await,
+        DrillVerb::List => print(common, api.get("/v1/drills").await?, list),
+        DrillVerb::Show { id } => print(common, api.get(&path(&id)).await?, |answer| {
+            let view: DrillView = typed(answer)?;
+            match view.markdown {
+                Some(report) => show::line(report),
+                None => {
+                    show_lines(&view.lines, view.made_at, 0);
+                }
+            }
+            Ok(())
+        }),
+        DrillVerb::Abort { id } => {
+            let answer = api.post(&format!("{}/abort", path(&id)), &Nothing {}).await?;
+            follow(common, &api, answer).await
+        }
+    }
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/drills/{id}")
+}
+
+async fn wan_cut(common: &Common, api: &Api, args: WanCutArgs) -> Result<Outcome, CliError> {
+    let region = args.region.to_string();
+    let scripted = args.sure.yes || args.confirm.is_some();
+    if !scripted {
+        confirm(
+            &format!(
+                "Every agent of {region} refuses its own uplink for {} s. Callers are served from what it holds; what is \
+                 revoked meanwhile reaches it afterwards.",
+                args.for_seconds
+            ),
+            false,
+        )?;
+    }
+    let body = NewDrill {
+        kind: DrillKind::WanCut,
+        region: args.region,
+        for_seconds: args.for_seconds,
+        confirm: Some(args.confirm.unwrap_or(region)),
+        to: None,
+        namespace: args.namespace,
+        until_dry: args.until_dry,
+        share_percent: Some(args.share),
+        clock_ms: None,
+    };
+    let answer = api.post("/v1/drills", &body).await?;
+    if args.no_wait {
+        return print(common, answer, |answer| {
+            let view: DrillView = typed(answer)?;
+            show::line(format!("drill {}; see `cadastre drill show {}`", view.drill_id, view.drill_id));
+            Ok(())
+        });
+    }
+    follow(common, api, answer).await
+}
+
+/// Shows lines as they come, and the report at the end.
+async fn follow(common: &Common, api: &Api, mut answer: Value) -> Result<Outcome, CliError> {
+    let (mut shown, mut looks, mut lost) = (0, 0_u32, false);
+    loop {
+        let view: DrillView = typed(answer.clone())?;
+        if !common.json {
+            shown = show_lines(&view.lines, view.made_at, shown);
+            looks += 1;
+            if looks.is_multiple_of(SAY_EVERY)
+                && let Some(end) = view.ends_at
+            {
+                eprintln!("  {}: {} s to go", view.state.as_str(), end.saturating_sub(now_ms()) / 1_000);
+            }
+        }
+        if view.state == DrillState::Ended {
+            return end(common, &answer, view);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        match api.get(&path(&view.drill_id.to_string())).await {
+            Ok(next) => (answer, lost) = (next, false),
+            Err(CliError::Unreachable { why, .. }) => {
+                if !lost {
+                    eprintln!("  the authority does not answer ({why}); the drill ends by itself");
+                }
+                lost = true;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn end(common: &Common, answer: &Value, view: DrillView) -> Result<Outcome, CliError> {
+    if common.json {
+        show::json(answer);
+    } else if let Some(report) = view.markdown {
+        show::line(format!("\n{report}"));
+    }
+    match view.report.map(|report| report.verdict) {
+        Some(Verdict::Failed) => Ok(Outcome::Found),
+        Some(Verdict::Passed | Verdict::Aborted) | None => Ok(Outcome::Done),
+    }
+}
+
+fn list(answer: Value) -> Result<(), CliError> {
+    let answer: Drills = typed(answer)?;
+    let mut table = Table::new(&["drill", "ordered", "what", "region", "state", "verdict"]);
+    for drill in answer.drills {
+        let verdict = drill.report.as_ref().map_or("-", |report| report.verdict.as_str());
+        table.row(vec![
+            drill.drill_id.to_string(),
+            moment(drill.made_at, now_ms()),
+            drill.kind.as_str().replace('_', "-"),
+            drill.region.to_string(),
+            drill.state.as_str().to_owned(),
+            verdict.to_owned(),
+        ]);
+    }
+    table.print("no drill was ever held: `cadastre drill wan-cut --region REGION --for 60s`");
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! What the authority's answers ask of this agent besides its own affairs: where other regions are, what a switch will
+//! bring, and a drill to hold.
+//!
+//! Invariants: nothing of it is stored, so a restart ends a drill; a cut ends at its deadline by this process's monotonic
+//! clock, or before, never after, whoever is gone meanwhile; a drill that ended here is not begun again by this process.
+//! Absent on purpose: anything that safety rests on. A cut only makes the link's rounds fail as they do when nobody
+//! answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cadastre_core::drill::{self, End, Seen};
+use cadastre_core::ids::{DrillId, Name};
+use cadastre_protocol::admin::Verdict;
+use cadastre_protocol::error::{Code, Problem};
+use cadastre_protocol::link::Answer;
+use cadastre_protocol::operate::{DrillEvent, DrillOrder, DrillWord, Expect, HomeAddress, MAX_EVENTS};
+
+/// The last word on a drill waits so long for the ledger's check, in milliseconds.
+const VERDICT_WITHIN_MS: u64 = 20_000;
+
+/// What one namespace holds, and its rate.
+pub type Holds = BTreeMap<Name, (u64, f64)>;
+
+/// Where the drill stands here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Heard; the next message says so.
+    Heard,
+    /// That message was written: the cut begins with the next round, whatever became of it.
+    Said,
+    /// Cut off since then.
+    Cut { since_ms: u64 },
+    /// Over since then.
+    Over { ran_ms: u64, since_ms: u64 },
+}
+
+struct Held {
+    order: DrillOrder,
+    phase: Phase,
+    /// When this process heard of it, and so when it is over at the latest.
+    deadline_ms: u64,
+    word: DrillWord,
+}
+
+#[derive(Default)]
+struct State {
+    homes: Vec<HomeAddress>,
+    expect: Vec<Expect>,
+    drill: Option<Held>,
+    /// The last one that this process ended.
+    ended: Option<DrillId>,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Orders(Mutex<State>);
+
+impl Orders {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what an answer says.
+    pub fn hear(&self, answer: &Answer, now_ms: u64) {
+        let mut state = self.state();
+        if !answer.quarantined {
+            state.homes.clone_from(&answer.homes);
+        }
+        state.expect.clone_from(&answer.expect);
+        let over = |held: &Held| matches!(held.phase, Phase::Over { .. });
+        if let Some(held) = state.drill.as_mut()
+            && let Phase::Over { since_ms, .. } = held.phase
+            && held.word.over_ms == 0
+        {
+            held.word.over_ms = now_ms.saturating_sub(since_ms).max(1);
+        }
+        if state.drill.as_ref().is_some_and(|held| over(held) && answer.drill_heard == Some(held.order.drill_id)) {
+            state.drill = None;
+        }
+        let Some(order) = &answer.drill else { return };
+        if state.drill.is_some() || state.ended == Some(order.drill_id) || !order.kind.cuts() {
+            return;
+        }
+        let for_ms = order.for_ms.min(u64::from(drill::MAX_SECONDS) * 1_000);
+        state.drill = Some(Held {
+            order: DrillOrder { for_ms, ..order.clone() },
+            phase: Phase::Heard,
+            deadline_ms: now_ms.saturating_add(for_ms),
+            word: DrillWord {
+                drill_id: order.drill_id,
+                running: true,
+                ended_early: None,
+                ran_ms: 0,
+                over_ms: 0,
+                namespaces: BTreeMap::new(),
+                errors: BTreeMap::new(),
+                events: Vec::new(),
+                verified: None,
+            },
+        });
+    }
+
+    /// What the next message says of a drill.
+    pub fn word(&self, now_ms: u64) -> Option<DrillWord> {
+        let mut state = self.state();
+        let held = state.drill.as_mut()?;
+        match held.phase {
+            Phase::Heard => held.phase = Phase::Said,
+            Phase::Said | Phase::Cut { .. } => {}
+            // The last word comes with the ledger's check, or without it where that takes too long.
+            Phase::Over { since_ms, .. } => {
+                let waits = held.word.verified.is_none() && now_ms.saturating_sub(since_ms) < VERDICT_WITHIN_MS;
+                if held.word.over_ms == 0 || waits {
+                    return None;
+                }
+            }
+        }
+        Some(held.word.clone())
+    }
+
+    /// Whether this round's message is not to be sent. Begins the cut that was announced, looks at what is held, and
+    /// ends it in time.
+    pub fn is_cut(&self, now_ms: u64, holds: impl FnOnce() -> Holds) -> bool {
+        let mut state = self.state();
+        let Some(held) = state.drill.as_mut() else { return false };
+        match held.phase {
+            Phase::Heard | Phase::Over { .. } => return false,
+            Phase::Said => {
+                held.phase = Phase::Cut { since_ms: now_ms };
+                held.note(0, "the uplink is refused from now on");
+                let first = holds().into_iter().map(|(name, (held, rate))| (name, Seen::first(held, rate)));
+                held.word.namespaces = first.collect();
+                tracing::warn!(drill = %held.order.drill_id, for_ms = held.order.for_ms, "a drill begins: this agent refuses its own uplink");
+            }
+            Phase::Cut { since_ms } => held.look(now_ms.saturating_sub(since_ms), holds()),
+        }
+        let Phase::Cut { since_ms } = held.phase else { return false };
+        let (order, after_ms) = (&held.order, now_ms.saturating_sub(since_ms));
+        let left_ms = held.deadline_ms.saturating_sub(since_ms);
+        let (dry, share) = (order.until_dry.as_ref(), order.share_percent);
+        let why = match drill::is_over(after_ms, left_ms, &held.word.namespaces, dry, share) {
+            None => return true,
+            Some(End::InTime) => None,
+            Some(End::Dry) => {
+                held.note(after_ms, "the drilled namespace has nothing left");
+                None
+            }
+            Some(End::Share(name)) => Some(format!("{name} used more than {share} % of what it held")),
+        };
+        state.end(now_ms, why);
+        false
+    }
+
+    /// Ends the drill at once, as somebody says so. Whether there was one.
+    pub fn abort(&self, now_ms: u64, why: &str) -> bool {
+        let mut state = self.state();
+        let runs = state.drill.as_ref().is_some_and(|held| !matches!(held.phase, Phase::Over { .. }));
+        if runs {
+            state.end(now_ms, Some(why.to_owned()));
+        }
+        runs
+    }
+
+    /// Whether the region's ledger is to be checked, as a drill is over.
+    pub fn wants_verdict(&self) -> bool {
+        let state = self.state();
+        state.drill.as_ref().is_some_and(|h| matches!(h.phase, Phase::Over { .. }) && h.word.verified.is_none())
+    }
+
+    /// What the ledger's check found.
+    pub fn verified(&self, verdict: Verdict) {
+        if let Some(held) = self.state().drill.as_mut() {
+            held.word.verified = Some(verdict);
+        }
+    }
+
+    /// A caller was refused.
+    pub fn refused(&self, code: Code) {
+        let mut state = self.state();
+        let Some(held) = state.drill.as_mut().filter(|held| matches!(held.phase, Phase::Cut { .. })) else { return };
+        *held.word.errors.entry(code.as_str().to_owned()).or_default() += 1;
+    }
+
+    /// What a switch will bring.
+    #[must_use]
+    pub fn expected(&self) -> Vec<Expect> {
+        self.state().expect.clone()
+    }
+
+    /// The drill as it stands here, for whoever asks this agent.
+    #[must_use]
+    pub fn shown(&self) -> Option<DrillWord> {
+        self.state().drill.as_ref().map(|held| held.word.clone())
+    }
+
+    /// `not_home`, with the regions that serve the namespace and where they are.
+    #[must_use]
+    pub fn not_home(&self, namespace: &Name, region: &Name, home: &[Name]) -> Problem {
+        let state = self.state();
+        let address = |name: &Name| {
+            let known = state.homes.iter().find(|known| known.region == *name);
+            known.cloned().unwrap_or_else(|| HomeAddress { region: name.clone(), urls: vec![] })
+        };
+        let home: Vec<HomeAddress> = home.iter().map(address).collect();
+        let asked: Vec<String> = home
+            .iter()
+            .map(|h| h.urls.first().map_or_else(|| h.region.to_string(), |url| format!("{} at {url}", h.region)))
+            .collect();
+        let text =
+            format!("the home of namespace {namespace} does not include region {region}; ask {}", asked.join(", or "));
+        Problem::new(Code::NotHome, text).at_home(home)
+    }
+}
+
+impl Held {
+    fn note(&mut self, after_ms: u64, text: &str) {
+        if self.word.events.len() < MAX_EVENTS {
+            self.word.events.push(DrillEvent { after_ms, text: text.to_owned() });
+        }
+    }
+
+    fn look(&mut self, after_ms: u64, holds: Holds) {
+        self.word.ran_ms = after_ms;
+        let mut dry = Vec::new();
+        for (name, (now, rate)) in holds {
+            let seen = self.word.namespaces.entry(name.clone()).or_insert_with(|| Seen::first(now, rate));
+            let was_dry = seen.dry_after_ms.is_some();
+            seen.look(after_ms, now, seen.held_at_first.saturating_sub(now));
+            if seen.dry_after_ms.is_some() && !was_dry {
+                dry.push(format!("{name} has nothing left"));
+            }
+        }
+        for text in dry {
+            self.note(after_ms, &text);
+        }
+    }
+}
+
+impl State {
+    fn end(&mut self, now_ms: u64, why: Option<String>) {
+        let Some(held) = self.drill.as_mut() else { return };
+        let ran_ms = match held.phase {
+            Phase::Cut { since_ms } => now_ms.saturating_sub(since_ms),
+            Phase::Heard | Phase::Said => 0,
+            Phase::Over { ran_ms, .. } => ran_ms,
+        };
+        held.phase = Phase::Over { ran_ms, since_ms: now_ms };
+        held.note(ran_ms, "the uplink is free again");
+        (held.word.running, held.word.ran_ms) = (false, ran_ms);
+        held.word.ended_early.clone_from(&why);
+        tracing::warn!(drill = %held.order.drill_id, ran_ms, why, "the drill is over here");
+        self.ended = Some(held.order.drill_id);
+    }
+}
+
+#[cfg(test)]
+#[path = "orders/tests.rs"]
+mod tests;

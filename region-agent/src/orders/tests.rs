@@ -1,0 +1,116 @@
+//! Tests of what answers ask besides: above all that a cut ends.
+
+use cadastre_core::drill::DrillKind;
+use cadastre_core::ids::{ClusterId, Epoch, Incarnation, RegionId, RequestNo};
+use cadastre_core::mark::Generation;
+use cadastre_core::registry::RegionState;
+use cadastre_protocol::link::Standing;
+use uuid::Uuid;
+
+use super::*;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn id(n: u128) -> DrillId {
+    DrillId(Uuid::from_u128(n))
+}
+
+fn answer(drill: Option<DrillOrder>) -> Answer {
+    Answer {
+        version: 1,
+        cluster_id: ClusterId(Uuid::from_u128(1)),
+        number: RequestNo(1),
+        incarnation: Incarnation(Uuid::from_u128(2)),
+        chain: String::new(),
+        generation: Generation::default(),
+        quarantined: false,
+        testify_for: None,
+        region: Standing { region_id: RegionId(1), epoch: Epoch(1), state: RegionState::Active },
+        kept: None,
+        marks: vec![],
+        roster: vec![],
+        confirmed: vec![],
+        grants: vec![],
+        clock_ms: 0,
+        homes: vec![],
+        expect: vec![],
+        drill,
+        drill_heard: None,
+    }
+}
+
+fn order(n: u128, for_ms: u64, until_dry: Option<&str>) -> DrillOrder {
+    let until_dry = until_dry.map(name);
+    DrillOrder { drill_id: id(n), kind: DrillKind::WanCut, for_ms, share_percent: 50, until_dry, clock_ms: None }
+}
+
+fn holds(orders: u64, drill: u64) -> Holds {
+    BTreeMap::from([(name("orders"), (orders, 1.0)), (name("drill"), (drill, 10.0))])
+}
+
+/// Ordered, said, and cut off at 100.
+fn cut(order: DrillOrder) -> Orders {
+    let orders = Orders::default();
+    orders.hear(&answer(Some(order)), 0);
+    assert!(!orders.is_cut(10, || holds(100, 100)), "not before it was said");
+    assert!(orders.word(20).unwrap().running);
+    assert!(orders.is_cut(100, || holds(100, 100)));
+    orders
+}
+
+#[test]
+fn a_cut_ends_by_itself_and_is_not_begun_again() {
+    let orders = cut(order(1, 5_000, None));
+    assert!(orders.is_cut(4_999, || holds(90, 90)));
+    assert!(!orders.is_cut(5_000, || holds(90, 90)), "counted from when it was heard");
+    assert!(orders.word(5_100).is_none(), "the last word waits for the way back and the ledger's check");
+    orders.hear(&answer(Some(order(1, 9_000, None))), 5_400);
+    assert!(!orders.is_cut(5_500, || holds(90, 90)), "the same drill, ordered once more by somebody late");
+    orders.verified(Verdict { ok: true, checked: Default::default(), findings: vec![], unreachable: vec![] });
+    let word = orders.word(5_600).unwrap();
+    assert_eq!((word.running, word.ended_early.clone(), word.over_ms), (false, None, 400));
+    assert_eq!(word.namespaces[&name("orders")].issued, 10);
+    let mut heard = answer(Some(order(1, 9_000, None)));
+    heard.drill_heard = Some(id(1));
+    orders.hear(&heard, 5_700);
+    assert!(orders.word(5_800).is_none() && !orders.is_cut(5_900, || holds(1, 1)));
+    orders.hear(&answer(Some(order(2, 1_000, None))), 6_000);
+    assert!(orders.word(6_100).unwrap().running, "another drill is");
+}
+
+#[test]
+fn a_share_of_any_other_namespace_ends_it_and_the_drilled_one_may_run_dry() {
+    let orders = cut(order(1, 60_000, Some("drill")));
+    assert!(orders.is_cut(1_000, || holds(60, 1)));
+    assert!(!orders.is_cut(2_000, || holds(60, 0)), "dry");
+    assert_eq!(orders.shown().unwrap().namespaces[&name("drill")].dry_after_ms, Some(1_900));
+    assert_eq!(orders.shown().unwrap().ended_early, None);
+    let orders = cut(order(1, 60_000, Some("drill")));
+    assert!(!orders.is_cut(1_000, || holds(49, 50)));
+    assert!(orders.shown().unwrap().ended_early.unwrap().contains("orders"));
+}
+
+#[test]
+fn somebody_at_the_agent_ends_it_in_every_phase() {
+    let orders = Orders::default();
+    assert!(!orders.abort(0, "nobody"));
+    orders.hear(&answer(Some(order(1, 60_000, None))), 0);
+    assert!(orders.abort(1, "early") && !orders.is_cut(2, || holds(1, 1)));
+    let orders = cut(order(1, 60_000, None));
+    orders.refused(Code::SegmentDry);
+    assert!(orders.abort(200, "late") && !orders.abort(201, "twice"));
+    assert!(!orders.is_cut(300, || holds(1, 1)));
+    let word = orders.shown().unwrap();
+    assert_eq!((word.errors["segment_dry"], word.ended_early.as_deref()), (1, Some("late")));
+}
+
+#[test]
+fn the_last_word_does_not_wait_for_ever() {
+    let orders = cut(order(1, 1_000, None));
+    assert!(!orders.is_cut(1_000, || holds(1, 1)) && orders.wants_verdict());
+    orders.hear(&answer(None), 1_100);
+    assert!(orders.word(1_200).is_none());
+    assert!(orders.word(1_000 + VERDICT_WITHIN_MS).is_some());
+}
