@@ -62,10 +62,6 @@ impl AuthorityConfig {
         self.store.check()?;
         self.http.check()?;
         self.telemetry.check()?;
-        if self.store.require_sync.unwrap_or(0) > 0 {
-            let reason = "proof of synchronous replication is not part of this version; leave it at 0";
-            return Err(ConfigError::impossible("require_sync", reason));
-        }
         if self.replay_retention_seconds.is_some_and(|s| s < 60) {
             return Err(ConfigError::impossible("replay_retention_seconds", "must be at least 60"));
         }

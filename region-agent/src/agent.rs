@@ -186,6 +186,7 @@ async fn begin_lost(parts: &Parts) -> Result<(), AgentError> {
         has_witness: true,
         promised: Generation::default(),
         place: String::new(),
+        same_server: true,
     };
     let mark = Mark { generation: Generation::default(), seq: 1, row: RowId(parts.entropy.uuid_v4()), bound: 1 };
     let now = parts.clock.now().wall_ms;

@@ -9,7 +9,7 @@ mod remembered;
 mod sessions;
 mod testimony;
 
-use cadastre_ledger::sql::SHARED_TABLES;
+use cadastre_ledger::sql::{SERVER_COLUMN, SHARED_TABLES};
 use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use grants::*;
@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (1, "shared", SHARED_TABLES),
     (2, "authority", AUTHORITY_TABLES),
     (3, "remembered", remembered::REMEMBERED_TABLES),
+    (4, "server", SERVER_COLUMN),
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

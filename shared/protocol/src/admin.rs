@@ -345,6 +345,9 @@ pub struct Checked {
 pub struct Quarantines {
     /// What is known of the store's past: `witnessed`, `testified`, `initialised`, `unwitnessed`.
     pub continuity: String,
+    /// Which server the store is on: system, timeline, start; empty where that is not watched.
+    #[serde(default)]
+    pub server: String,
     /// Scopes that give nothing out.
     pub quarantines: Vec<QuarantineView>,
 }

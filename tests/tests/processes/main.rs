@@ -15,6 +15,7 @@ mod client;
 mod clocks;
 mod clones;
 mod crowd;
+mod failovers;
 mod growth;
 mod hand;
 mod help;
