@@ -39,14 +39,21 @@ impl Pair {
         let settings = vec!["wal_keep_size=64MB".to_owned()];
         let a = Postgres::with(Options { settings, ..Options::default() });
         let b = Postgres::standby_of(&a, "b");
-        until("the standby streams", || a.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1");
+        until("the standby streams", || {
+            a.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1"
+        });
         Self { address: Switch::to(a.port()), a, b }
     }
 
     /// Waits until the standby is a synchronous one.
     pub fn until_synchronous(&self) {
+        Self::until_waited_for(&self.a);
+    }
+
+    /// Waits until a primary has a synchronous standby.
+    pub fn until_waited_for(primary: &Postgres) {
         let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
-        until("the standby is synchronous", || self.a.psql(sql) == "1");
+        until("a standby is synchronous", || primary.psql(sql) == "1");
     }
 
     /// A database that both have.
@@ -87,7 +94,9 @@ impl Pair {
 
     /// Makes the standby a primary.
     pub fn promote(&self) {
-        until("the standby can be promoted", || self.b.try_psql("postgres", "SELECT pg_promote()").is_ok_and(|it| it == "t"));
+        until("the standby can be promoted", || {
+            self.b.try_psql("postgres", "SELECT pg_promote()").is_ok_and(|it| it == "t")
+        });
     }
 
     /// Kills the primary, promotes the standby and turns the address.

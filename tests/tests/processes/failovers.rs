@@ -89,6 +89,27 @@ async fn a_synchronous_standby_is_promoted_under_load_and_the_old_primary_gives_
     drop(c);
 }
 
+/// No load balancer: the authority is given both hosts, and follows whichever is the primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_two_hosts_in_its_url_the_authority_follows_the_primary_by_itself() {
+    let exposed = Arc::new(Exposed::new());
+    let pair = Pair::asynchronous();
+    pair.a.create_database("authority");
+    // The standby first: it is passed over.
+    let url = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/authority", pair.b.port(), pair.a.port());
+    let cluster = two_regions(url).start().await;
+    take(&cluster, "eu", "orders", 1_500, 50, &exposed).await;
+    let known = highest(&cluster).await;
+    pair.fail_over();
+    until("it has found the new primary", async || server(&cluster).await.contains("/00000002/")).await;
+    until("both have testified", async || is_open(&cluster).await).await;
+    for region in ["eu", "us"] {
+        take(&cluster, region, "orders", 2_500, 50, &exposed).await;
+    }
+    assert!(highest(&cluster).await > known);
+    assert_sound(&cluster, &exposed).await;
+}
+
 /// The standby lacked some grants. The living authority knows what it let out, so it is proof and not only suspicion;
 /// a region that is cut off holds everything up, issues meanwhile, and then it goes on by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

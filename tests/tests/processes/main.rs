@@ -35,6 +35,7 @@ mod stampers;
 mod stop;
 mod store_faults;
 mod storms;
+mod synchronous;
 mod twins;
 mod waiting;
 mod wan;

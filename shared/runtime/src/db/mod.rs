@@ -12,6 +12,7 @@
 
 pub mod engine;
 pub mod error;
+mod hosts;
 pub mod migrate;
 mod postgres;
 mod sqlx_classify;

@@ -168,7 +168,8 @@ impl SqlxEngine {
         }
         if !row.bool(0)? {
             return Err(DbError::Other(
-                "require_sync: this database user may not see the standbys' positions: GRANT pg_read_all_stats to it".into(),
+                "require_sync: this database user may not see the standbys' positions: GRANT pg_read_all_stats to it"
+                    .into(),
             ));
         }
         Ok(())

@@ -23,6 +23,7 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executo
 use super::Db;
 use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode, Position};
 use super::error::DbError;
+use super::hosts::Hosts;
 use super::postgres;
 use super::sqlx_classify::classify;
 use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres, settle_log};
@@ -105,6 +106,7 @@ pub(super) struct SqlxEngine {
     pub(super) writers: AnyPool,
     pub(super) readers: AnyPool,
     file: Option<SqliteFile>,
+    hosts: Arc<Hosts>,
     options: ConnectOptions,
     commits: Arc<AtomicU32>,
 }
@@ -117,12 +119,18 @@ impl SqlxEngine {
             tracing::warn!(level, "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut");
         }
         let setup = Setup { kind, read_only: false, weak_synchronous: options.weaken_sqlite_synchronous };
-        let writers = pool(&full, setup, &options, kind).await?;
+        let hosts = match kind {
+            EngineKind::Sqlite => Hosts::of("", false),
+            EngineKind::Postgres => Hosts::of(&full, options.watch),
+        };
+        let first = if hosts.several() { hosts.primary().await? } else { full.as_str() };
+        let writers = pool(first, setup, &options, kind).await?;
         let readers = match kind {
             EngineKind::Sqlite => pool(&full, Setup { read_only: true, ..setup }, &options, kind).await?,
             EngineKind::Postgres => writers.clone(),
         };
-        let engine = Self { kind, file: None, writers, readers, options, commits: Arc::new(AtomicU32::new(0)) };
+        let commits = Arc::new(AtomicU32::new(0));
+        let engine = Self { kind, file: None, hosts: Arc::clone(&hosts), writers, readers, options, commits };
         match kind {
             EngineKind::Sqlite => engine.with_file().await,
             EngineKind::Postgres => {
@@ -154,7 +162,18 @@ impl SqlxEngine {
             Mode::Read => &self.readers,
             Mode::Write => &self.writers,
         };
+        let acquired = pool.acquire().await.map_err(|error| classify(self.kind, &error));
+        if acquired.is_ok() || !self.hosts.several() {
+            return acquired;
+        }
+        self.hosts.follow(pool).await?;
         pool.acquire().await.map_err(|error| classify(self.kind, &error))
+    }
+
+    /// A standby among several hosts: this connection is given up, and the next ones go to the primary.
+    async fn leave(&self, tx: SqlxTx) -> DbError {
+        drop(tx);
+        self.hosts.follow(&self.writers).await.err().unwrap_or(DbError::ReadOnly)
     }
 
     fn begin_sql(&self, mode: Mode) -> &'static str {
@@ -241,6 +260,9 @@ impl Engine for SqlxEngine {
         if self.watched() {
             let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
             let identity = postgres::identity(row)?;
+            if identity.in_recovery && self.hosts.several() {
+                return Err(self.leave(tx).await);
+            }
             if mode == Mode::Write
                 && let Err(refused) = postgres::may_write(row, &identity, self.options.policy)
             {
