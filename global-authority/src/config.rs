@@ -67,10 +67,6 @@ impl AuthorityConfig {
         self.store.check()?;
         self.http.check()?;
         self.telemetry.check()?;
-        if self.store.require_sync.unwrap_or(0) > 0 {
-            let reason = "proof of synchronous replication is not part of this version; leave it at 0";
-            return Err(ConfigError::impossible("require_sync", reason));
-        }
         if self.rebuild()?.is_some() && self.bootstrap_token.is_none() {
             let reason = "needs bootstrap_token: the token of the operator who rebuilds";
             return Err(ConfigError::impossible("rebuild", reason));

@@ -35,7 +35,7 @@ use service::{Authority, Settings, Spawn, trend};
 
 /// How long requests that are under way may take once the process is stopping.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How often a quarantine is looked at when nobody speaks.
+/// How often the store's server and a quarantine are looked at when nobody speaks.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Every metric of the authority.
@@ -192,6 +192,9 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.wait() => return,
             () = tokio::time::sleep(SETTLE_EVERY) => {}
+        }
+        if let Err(error) = authority.watch().await {
+            tracing::warn!(%error, "the store's server cannot be looked at");
         }
         if let Err(error) = authority.settle().await {
             tracing::warn!(%error, "the quarantine cannot be looked at");

@@ -104,10 +104,6 @@ impl AgentConfig {
                 "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE] (TLS is left to a proxy in this version)";
             return Err(ConfigError::impossible("quota_redis", reason));
         }
-        if self.store.require_sync.unwrap_or(0) > 0 {
-            let reason = "proof of synchronous replication is not part of this version; leave it at 0";
-            return Err(ConfigError::impossible("require_sync", reason));
-        }
         if !HEARTBEATS.contains(&self.heartbeat_seconds()) {
             return Err(ConfigError::impossible("heartbeat_seconds", "must be 1 to 60"));
         }

@@ -43,8 +43,9 @@ impl From<DbError> for AgentError {
 impl From<LedgerError> for AgentError {
     fn from(error: LedgerError) -> Self {
         match error {
+            LedgerError::Db(DbError::NotDurable(why)) => Self::NotDurable(why),
             LedgerError::Db(error) => Self::Db(error),
-            LedgerError::Closed(_) => Self::Moved,
+            LedgerError::Closed(_) | LedgerError::AnotherServer => Self::Moved,
             LedgerError::Witness(why) => Self::Store(format!("the witness cannot be used: {why}")),
             LedgerError::NotDurable(why) => Self::NotDurable(why),
             LedgerError::Refused(why) => problem(Code::NotAllowed, why),
@@ -107,7 +108,7 @@ impl AgentError {
             Self::Moved | Self::EpochMoved | Self::Db(DbError::Conflict | DbError::Unique) => {
                 Problem::new(Code::SegmentDry, "other requests were in the way; the same request may succeed at once")
             }
-            Self::NotDurable(_) | Self::Db(DbError::Indeterminate(_)) => {
+            Self::NotDurable(_) | Self::Db(DbError::Indeterminate(_) | DbError::NotDurable(_)) => {
                 Problem::new(Code::NotDurable, self.to_string())
             }
             Self::WentBack(_) => Problem::new(Code::StoreUnproven, self.to_string()),

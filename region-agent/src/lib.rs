@@ -197,6 +197,7 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
         tokio::spawn(loops::windows(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::housekeeping(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::witness(Arc::clone(&agent), shutdown.clone())),
+        tokio::spawn(loops::watch(Arc::clone(&agent), shutdown.clone())),
         samples,
     ];
     if let Some(url) = &config.quota_redis {

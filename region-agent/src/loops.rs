@@ -128,6 +128,24 @@ pub async fn witness(agent: Arc<Agent>, shutdown: Shutdown) {
     }
 }
 
+/// Looks whether the region's store is still on the server that was verified.
+pub async fn watch(agent: Arc<Agent>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = sleep(LOOK_EVERY) => {}
+        }
+        let continuity = &agent.ctx.continuity;
+        let was_open = continuity.standing().how.is_open();
+        if let Err(error) = continuity.watch().await {
+            tracing::warn!(%error, "the store's server cannot be looked at");
+        }
+        if was_open && !continuity.standing().how.is_open() {
+            agent.ctx.link_wake.notify_one();
+        }
+    }
+}
+
 /// Counts what is gone, once an hour.
 pub async fn housekeeping(agent: Arc<Agent>, shutdown: Shutdown) {
     loop {

@@ -53,19 +53,47 @@ impl Postgres {
 
     /// A server with other settings.
     pub fn with(options: Options) -> Self {
-        let binaries = binaries();
-        let folder = Scratch::new("pg");
-        let postgres = Self {
-            options,
-            binaries,
-            port: ports::free(),
-            server: Mutex::new(None),
-            databases: AtomicU32::new(0),
-            folder,
-        };
+        let postgres = Self::not_yet(options);
         postgres.make_data();
         postgres.launch();
         postgres
+    }
+
+    /// A standby that streams from `primary` under a name.
+    pub fn standby_of(primary: &Self, name: &str) -> Self {
+        let standby = Self::not_yet(primary.options.clone());
+        standby.own_folder();
+        let output = as_server_user(&standby.binaries.join("pg_basebackup"), standby.folder.path())
+            .args(["-X", "stream", "-c", "fast", "--no-sync", "-d", &primary.url(), "-D"])
+            .arg(standby.data_folder())
+            .output()
+            .expect("pg_basebackup starts");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "pg_basebackup: {words}");
+        let follow = format!("primary_conninfo = '{}'\n", Self::conninfo(primary, name));
+        let auto = standby.data_folder().join("postgresql.auto.conf");
+        let mut text = std::fs::read_to_string(&auto).unwrap_or_default();
+        text.push_str(&follow);
+        std::fs::write(auto, text).expect("the copy is ours");
+        std::fs::write(standby.data_folder().join("standby.signal"), "").expect("the copy is ours");
+        standby.launch();
+        standby
+    }
+
+    /// How a standby of this name reaches a primary.
+    pub fn conninfo(primary: &Self, name: &str) -> String {
+        format!("host=127.0.0.1 port={} user=postgres application_name={name}", primary.port)
+    }
+
+    fn not_yet(options: Options) -> Self {
+        Self {
+            options,
+            binaries: binaries(),
+            port: ports::free(),
+            server: Mutex::new(None),
+            databases: AtomicU32::new(0),
+            folder: Scratch::new("pg"),
+        }
     }
 
     /// The URL of the database `postgres`.
@@ -133,6 +161,21 @@ impl Postgres {
         }
     }
 
+    /// Another server's database put into this one, as `pg_dump | psql` does.
+    pub fn restore(&self, from: &Self, database: &str) {
+        let dump = Command::new(self.binaries.join("pg_dump")).args(["-d", &from.url_of(database)]).output();
+        let dump = dump.expect("pg_dump starts");
+        assert!(dump.status.success(), "pg_dump: {}", String::from_utf8_lossy(&dump.stderr));
+        let file = self.folder.path().join("dump.sql");
+        std::fs::write(&file, dump.stdout).expect("the folder is ours");
+        self.create_database(database);
+        let url = self.url_of(database);
+        let mut psql = plain(Command::new(self.binaries.join("psql")));
+        let done = psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &url, "-f"]).arg(&file).output();
+        let done = done.expect("psql starts");
+        assert!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// SIGKILL to every process of the server: what was not yet written is lost to it.
     pub fn kill9(&self) {
         if let Some(server) = self.take() {
@@ -175,12 +218,16 @@ impl Postgres {
         }
     }
 
-    fn make_data(&self) {
+    fn own_folder(&self) {
         if nix::unistd::geteuid().is_root() {
             let own = Command::new("chown").arg("postgres").arg(self.folder.path()).status();
             let made = own.is_ok_and(|status| status.success());
             assert!(made, "running as root, PostgreSQL needs the user `postgres` (package postgresql)");
         }
+    }
+
+    fn make_data(&self) {
+        self.own_folder();
         let output = as_server_user(&self.binaries.join("initdb"), self.folder.path())
             .args(["-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--no-locale"])
             .arg("-D")

@@ -88,7 +88,7 @@ pub struct Proxy {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-fn threads() -> &'static Runtime {
+pub(crate) fn threads() -> &'static Runtime {
     static THREADS: OnceLock<Runtime> = OnceLock::new();
     THREADS.get_or_init(|| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();

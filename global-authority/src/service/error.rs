@@ -71,7 +71,12 @@ fn ledger_problem(error: &LedgerError) -> Problem {
             ),
         )
         .retry_after(2),
-        LedgerError::NotDurable(why) => Problem::new(Code::NotDurable, why.clone()),
+        LedgerError::AnotherServer => {
+            Problem::new(Code::Quarantined, format!("{error}; it is being judged anew")).retry_after(2)
+        }
+        LedgerError::NotDurable(why) | LedgerError::Db(DbError::NotDurable(why)) => {
+            Problem::new(Code::NotDurable, why.clone())
+        }
         LedgerError::Witness(why) => {
             Problem::new(Code::NotDurable, format!("the required witness cannot be used: {why}"))
         }

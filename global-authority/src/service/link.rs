@@ -54,9 +54,9 @@ impl Authority {
     /// Refusals, and those of the store.
     pub async fn message(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
         let answer = self.answer(caller, message).await;
-        if matches!(answer, Err(ServiceError::Ledger(LedgerError::Closed(_)))) {
-            // Another process of this authority may have opened a newer generation: the sender's next
-            // message finds this one up to date.
+        if matches!(answer, Err(ServiceError::Ledger(LedgerError::Closed(_) | LedgerError::AnotherServer))) {
+            // Another process of this authority may have opened a newer generation, or the store is on another
+            // server: the sender's next message finds this one up to date.
             self.continuity.refresh().await?;
         }
         answer
@@ -347,6 +347,7 @@ struct Hearing {
 impl Hearing {
     async fn run(&self, tx: &mut Tx) -> Result<Heard, LedgerError> {
         let sender = &self.message.sender;
+        shared::on_verified_server(tx).await?;
         let newest = sql::newest_session(tx, &self.region, sender.store_id).await?;
         let own = sql::session_of(tx, &self.region, sender.store_id, sender.session).await?;
         let own = own.as_ref();

@@ -195,6 +195,14 @@ impl Authority {
         self.continuity.standing().how
     }
 
+    /// Looks whether the store is still on the server that was verified; judges it anew where it is not.
+    ///
+    /// # Errors
+    /// Those of the store and the witness.
+    pub async fn watch(&self) -> Result<(), ServiceError> {
+        Ok(self.continuity.watch().await?)
+    }
+
     /// What loops and readiness need to know: whether the store answers.
     ///
     /// # Errors

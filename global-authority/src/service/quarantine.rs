@@ -371,7 +371,7 @@ impl Authority {
             waiting_for.push(format!("an operator: {name} would lose more than {MAX_JUMP_PERCENT} % of what is left"));
         }
         let closed = evidence.rows.iter().filter(|r| r.view.state != continuity::ScopeState::Open);
-        let quarantines = closed
+        let mut quarantines: Vec<QuarantineView> = closed
             .map(|r| QuarantineView {
                 scope: r.scope.to_string(),
                 state: r.view.state.as_str().to_owned(),
@@ -381,13 +381,25 @@ impl Authority {
                 waiting_for: waiting_for.clone(),
             })
             .collect();
+        if quarantines.is_empty() && !self.is_open() {
+            // Written nowhere yet: the server cannot be written to, or was not looked at.
+            quarantines.push(QuarantineView {
+                scope: Scope::Roster.to_string(),
+                state: continuity::ScopeState::Suspect.as_str().to_owned(),
+                reason: "the store's server is another one than the one that was verified".to_owned(),
+                since: self.now_ms(),
+                generation,
+                waiting_for: vec!["a store that can be judged".to_owned()],
+            });
+        }
         let how = self.how().as_str();
         let continuity = match self.continuity.mode() {
             WitnessMode::Required => how.to_owned(),
             WitnessMode::BestEffort => format!("{how}, best-effort witness"),
             WitnessMode::None => format!("{how}, unwitnessed: a restored copy is only found when regions speak"),
         };
-        Ok(Quarantines { continuity, witness: self.continuity.witness_status(), quarantines })
+        let (witness, server) = (self.continuity.witness_status(), self.continuity.server());
+        Ok(Quarantines { continuity, witness, server, quarantines })
     }
 }
 

@@ -324,7 +324,7 @@ pub async fn open_scope(tx: &mut Tx, scope: &Scope, verified: Generation) -> Res
 async fn scope_in(tx: &mut Tx, scope: &Scope, state: ScopeState, verified: Generation) -> Result<Mark, LedgerError> {
     let row = shared::scope(tx, scope).await?;
     match row {
-        Some(row) if row.view.state == state && row.view.generation == verified => Ok(row.view.mark),
+        Some(row) if row.is(state, verified) => Ok(row.view.mark),
         _ => Err(LedgerError::Closed(scope.to_string())),
     }
 }

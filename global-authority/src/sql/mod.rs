@@ -11,7 +11,7 @@ mod remembered;
 mod sessions;
 mod testimony;
 
-use cadastre_ledger::sql::SHARED_TABLES;
+use cadastre_ledger::sql::{SERVER_COLUMN, SHARED_TABLES};
 use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use audit::*;
@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (3, "remembered", remembered::REMEMBERED_TABLES),
     audit::AUDIT_PLACE,
     (5, "operations", operations::OPERATION_TABLES),
+    (6, "server", SERVER_COLUMN),
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

@@ -61,6 +61,7 @@ pub async fn status(State(app): State<App>, headers: HeaderMap) -> Answer<axum::
         },
         store: StoreStatus {
             state: if health.store_error.is_none() { "ok" } else { "down" }.to_owned(),
+            server: agent.ctx.continuity.server(),
             last_error: health.store_error,
         },
         continuity: continuity_word(agent.ctx.continuity.standing().how).to_owned(),

@@ -37,6 +37,18 @@ struct Rows {
 }
 
 impl Link {
+    /// What each namespace holds here, and its rate.
+    pub(super) fn holds(&self) -> crate::orders::Holds {
+        let (now, standings) = (self.ctx.now().mono_ms, self.issuer.standings());
+        let pools = self.pool.all().into_iter().filter(|(namespace, _)| !namespace.is_of_slot());
+        let held = pools.map(|(namespace, pool)| {
+            let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
+            let rate = own.rate + pool.thick_rate(now);
+            (namespace, (pool.totals.left.saturating_add(own.left), rate))
+        });
+        held.collect()
+    }
+
     /// The next message, its wants stored.
     pub(super) async fn draft(&self, talk: &mut Talk) -> Result<Message, AgentError> {
         let mut rows = self.rows(talk.marks_after.clone()).await?;

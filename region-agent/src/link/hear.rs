@@ -101,7 +101,7 @@ impl Hearing {
             return Ok(Heard::ignored("it is of a generation below the one that was promised"));
         }
         let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
-        if scope.view.generation != self.verified {
+        if !scope.same_server || scope.view.generation != self.verified {
             return Err(AgentError::Moved);
         }
         let standing = sql::standing(tx).await?;

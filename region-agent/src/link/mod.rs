@@ -480,18 +480,6 @@ impl Link {
         tracing::debug!(region = %self.ctx.me.region, %error, "a round with the authority failed");
     }
 
-    /// What each namespace holds here, and its rate.
-    fn holds(&self) -> crate::orders::Holds {
-        let (now, standings) = (self.ctx.now().mono_ms, self.issuer.standings());
-        let pools = self.pool.all().into_iter().filter(|(namespace, _)| !namespace.is_of_slot());
-        let held = pools.map(|(namespace, pool)| {
-            let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
-            let rate = own.rate + pool.thick_rate(now);
-            (namespace, (pool.totals.left.saturating_add(own.left), rate))
-        });
-        held.collect()
-    }
-
     async fn report(&self) {
         let held = self.issuer.standings().into_iter().map(|(n, (s, _))| (n, s.left)).collect();
         if let Err(error) = self.pool.note_in_hand(held).await {

@@ -173,7 +173,7 @@ pub async fn raise(tx: &mut Tx, was: &Mark, row: RowId, what: &str, now_ms: u64)
 /// The store's newest mark, if its scope is open in the verified generation and its epoch is the held one.
 pub(super) async fn open_mark(tx: &mut Tx, terms: &Terms) -> Result<Mark, AgentError> {
     let scope = ledger::scope(tx, &Scope::Region).await?.ok_or(AgentError::Moved)?;
-    if scope.view.state != ScopeState::Open || scope.view.generation != terms.generation {
+    if !scope.is(ScopeState::Open, terms.generation) {
         return Err(AgentError::Moved);
     }
     match sql::standing(tx).await? {

@@ -13,7 +13,7 @@ mod link;
 mod segments;
 mod windows;
 
-use cadastre_ledger::sql::SHARED_TABLES;
+use cadastre_ledger::sql::{SERVER_COLUMN, SHARED_TABLES};
 use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use held::*;
@@ -28,6 +28,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (2, "region", REGION_TABLES),
     (3, "held", HELD_TABLES),
     (4, "time", windows::TIME_TABLES),
+    (5, "server", SERVER_COLUMN),
 ];
 
 const REGION_TABLES: &[&str] = &[

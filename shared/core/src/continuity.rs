@@ -100,6 +100,19 @@ pub enum Start {
     WentBack,
 }
 
+/// The verdict of a process that answered before and finds another server behind its store's address: as at a start,
+/// but what it let out itself, it knows. `own` is one verdict of [`contains`] per mark that it let out.
+#[must_use]
+pub fn at_another_server(mode: WitnessMode, witnessed: Option<&[bool]>, own: &[bool]) -> Start {
+    if own.contains(&false) {
+        return Start::WentBack;
+    }
+    match at_start(mode, witnessed) {
+        Start::Suspect(_) => Start::Suspect("the store's server is another one than the one that was verified"),
+        verdict => verdict,
+    }
+}
+
 /// The verdict at a start. `witnessed` is `None` where the witness is empty, else one verdict of
 /// [`contains`] per scope that the witness names.
 #[must_use]
@@ -120,7 +133,8 @@ pub enum Gate {
     Answer,
     /// Raise the witness from what was read to ours, then ask again.
     Raise,
-    /// It is dropped: the scope was closed or re-opened meanwhile. Nothing is wrong with the store.
+    /// It is dropped: the scope was closed or re-opened meanwhile, or the server is another one and has to be verified
+    /// anew.
     Drop,
     /// It is dropped and the scope goes into quarantine.
     Suspect(&'static str),
@@ -135,6 +149,8 @@ pub struct GateView<'a> {
     pub ours: &'a Mark,
     /// The scope as the store has it now.
     pub now: &'a ScopeView,
+    /// Whether this was read on the server that the scope's generation was verified on.
+    pub same_server: bool,
     /// Whether the store has our row now.
     pub has_ours: bool,
     /// How far the witness is believed.
@@ -151,6 +167,9 @@ pub struct GateView<'a> {
 /// The gate: row committed -> proof -> **witness** -> answer. Also for replays.
 #[must_use]
 pub fn gate(view: &GateView<'_>) -> Gate {
+    if !view.same_server {
+        return Gate::Drop;
+    }
     if !view.has_ours {
         return Gate::WentBack("the row that was just committed is gone");
     }

@@ -26,6 +26,7 @@ pub mod chunks;
 pub mod continuity;
 pub mod decimal;
 pub mod drill;
+pub mod durability;
 pub mod ids;
 pub mod invariant;
 pub mod layout;

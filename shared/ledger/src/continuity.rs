@@ -10,7 +10,7 @@ use cadastre_core::continuity::{self, Gate, GateView, ScopeState, ScopeView, Sta
 use cadastre_core::ids::{ClusterId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::roster::Entry;
-use cadastre_runtime::db::Db;
+use cadastre_runtime::db::{Db, Position};
 
 use crate::error::LedgerError;
 use crate::sql::{self, ScopeRow, StoreRow};
@@ -20,6 +20,7 @@ mod lift;
 mod lost;
 mod standing;
 mod trouble;
+mod watch;
 
 use lift::contained;
 pub use lift::{contains_marks, lift};
@@ -29,11 +30,31 @@ use trouble::Trouble;
 /// How often the gate re-reads the witness when another healthy process raised it in between.
 const GATE_TRIES: usize = 8;
 
+/// When a generation is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Opens {
+    /// In any case.
+    Always,
+    /// Unless another process did so on this server.
+    OnAnotherServer,
+}
+
+/// What the gate reads of one answer's scope.
+struct GateRow {
+    row: ScopeRow,
+    has_ours: bool,
+    contains: bool,
+}
+
 /// See the module's documentation.
 pub struct Continuity {
     parts: Parts,
     standing: Mutex<Standing>,
     trouble: Mutex<Trouble>,
+    /// The highest mark of each scope that this process let out.
+    passed: Mutex<Marks>,
+    /// The server that was seen last, for people.
+    server: Mutex<String>,
 }
 
 impl Continuity {
@@ -41,7 +62,13 @@ impl Continuity {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let standing = Standing { generation: Generation::default(), how: How::Suspect, may_fill: false };
-        Self { parts, standing: Mutex::new(standing), trouble: Mutex::default() }
+        Self {
+            parts,
+            standing: Mutex::new(standing),
+            trouble: Mutex::default(),
+            passed: Mutex::default(),
+            server: Mutex::default(),
+        }
     }
 
     /// What this process holds to be true.
@@ -102,6 +129,7 @@ impl Continuity {
             has_witness: false,
             promised: Generation::default(),
             place: String::new(),
+            same_server: true,
         };
         let (now, scope) = (self.now_ms(), first.clone());
         self.parts
@@ -125,8 +153,15 @@ impl Continuity {
     /// # Errors
     /// Those of the store and the witness.
     pub async fn start(&self) -> Result<Standing, LedgerError> {
+        self.judge(Marks::new(), Opens::Always).await
+    }
+
+    /// See [`Self::start`]; `own` is what this process let out before.
+    async fn judge(&self, own: Marks, opens: Opens) -> Result<Standing, LedgerError> {
         let marks = self.read_witness().await?;
-        let seen: Vec<(Scope, Mark)> = marks.iter().flatten().map(|(s, m)| (s.clone(), *m)).collect();
+        let mut seen: Vec<(Scope, Mark)> = marks.iter().flatten().map(|(s, m)| (s.clone(), *m)).collect();
+        let witnessed = seen.len();
+        seen.extend(own);
         let (rows, found, store) = self.look(seen.clone()).await?;
         if store.role != self.parts.role {
             return Err(LedgerError::Refused(format!(
@@ -135,10 +170,16 @@ impl Continuity {
             )));
         }
         self.claim(store.cluster_id).await?;
+        let (found, own) = found.split_at(witnessed.min(found.len()));
         // Crashed between making the store and filling the witness: one row, nothing was ever exposed.
         let unborn =
             marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
-        let verdict = match continuity::at_start(self.parts.mode, marks.is_some().then_some(found.as_slice())) {
+        let found = marks.is_some().then_some(found);
+        let verdict = match opens {
+            Opens::Always => continuity::at_start(self.parts.mode, found),
+            Opens::OnAnotherServer => continuity::at_another_server(self.parts.mode, found, own),
+        };
+        let verdict = match verdict {
             Start::Suspect(_) if unborn => Start::Agreed,
             // A doubt that was not ended before this start is still a doubt, whatever the witness says now.
             Start::Agreed if rows.iter().any(|r| r.view.state == ScopeState::Back) => Start::WentBack,
@@ -148,57 +189,72 @@ impl Continuity {
             Start::Agreed if unborn => (ScopeState::Open, How::Initialised, ""),
             Start::Agreed => (ScopeState::Open, How::Witnessed, ""),
             Start::Suspect(why) => (ScopeState::Suspect, How::Suspect, why),
-            Start::WentBack => (ScopeState::Back, How::WentBack, "the witness names a row that this store lacks"),
+            Start::WentBack => (ScopeState::Back, How::WentBack, "somebody holds a row that this store lacks"),
         };
+        let lost: Vec<(Scope, Mark)> =
+            seen.iter().skip(witnessed).zip(own).filter(|(_, has)| !**has).map(|(mark, _)| mark.clone()).collect();
         let above = seen.iter().map(|(_, m)| m.generation).collect();
-        let marks = self.open_generation(state, above, reason).await?;
+        let Some(marks) = self.open_generation(state, above, reason, opens, lost).await? else {
+            // Another process saw the new server first, and opened the generation for all.
+            return self.look_again().await;
+        };
         let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
         self.stand(Standing { generation, how, may_fill: unborn });
         if how.is_open() {
             match self.pass(&marks.into_iter().collect::<Vec<_>>()).await {
                 // Another process started at the same time and opened a generation above this one.
                 Err(LedgerError::Closed(_)) => {
-                    self.refresh().await?;
+                    self.look_again().await?;
                 }
                 passed => passed?,
             }
         }
-        tracing::info!(role = %self.parts.role, continuity = how.as_str(), %generation, reason, "store judged at start");
+        tracing::info!(role = %self.parts.role, continuity = how.as_str(), %generation, reason, "store judged");
         Ok(self.standing())
     }
 
     /// Scopes, whether each of `marks` is contained, and the store's row, in one snapshot.
     async fn look(&self, marks: Vec<(Scope, Mark)>) -> Result<(Vec<ScopeRow>, Vec<bool>, StoreRow), LedgerError> {
-        self.parts
-            .db
-            .read("continuity_look", move |tx| {
-                let marks = marks.clone();
-                Box::pin(async move {
-                    let rows = sql::scopes(tx).await?;
-                    let found = contained(tx, &rows, &marks).await?;
-                    let store = sql::store(tx).await?;
-                    let store = store.ok_or_else(|| LedgerError::Refused("the store is not initialised".into()))?;
-                    Ok((rows, found, store))
-                })
+        let look = self.parts.db.read("continuity_look", move |tx| {
+            let marks = marks.clone();
+            Box::pin(async move {
+                let rows = sql::scopes(tx).await?;
+                let found = contained(tx, &rows, &marks).await?;
+                let store = sql::store(tx).await?;
+                let store = store.ok_or_else(|| LedgerError::Refused("the store is not initialised".into()))?;
+                Ok::<_, LedgerError>((rows, found, store, tx.server().to_owned()))
             })
-            .await
+        });
+        let (rows, found, store, server) = look.await?;
+        self.see(server);
+        Ok((rows, found, store))
     }
 
-    /// Writes a new generation over every scope, above all generations seen, with the given state.
-    /// In a quarantine nothing else moves; an open one is based on what the store holds.
+    /// Writes a new generation over every scope, above all generations seen, with the given state, and on which server
+    /// that was. In a quarantine nothing else moves; an open one is based on what the store holds. `lost` is kept:
+    /// whatever ends the quarantine ends above it. `None` where another process had done so for this server.
     async fn open_generation(
         &self,
         state: ScopeState,
         above: Vec<Generation>,
         reason: &str,
-    ) -> Result<Marks, LedgerError> {
+        opens: Opens,
+        lost: Vec<(Scope, Mark)>,
+    ) -> Result<Option<Marks>, LedgerError> {
         let (random, now, reason) = (self.random(), self.now_ms(), reason.to_owned());
         let entropy = Arc::clone(&self.parts.entropy);
         self.parts
             .db
             .write("open_generation", move |tx| {
                 let (above, reason, entropy) = (above.clone(), reason.clone(), Arc::clone(&entropy));
+                let lost = lost.clone();
                 Box::pin(async move {
+                    if !sql::set_server(tx).await? && opens == Opens::OnAnotherServer {
+                        return Ok(None);
+                    }
+                    for (scope, mark) in &lost {
+                        sql::keep_mark(tx, scope, mark).await?;
+                    }
                     let rows = sql::scopes(tx).await?;
                     let seen = above.iter().copied().chain(rows.iter().map(|r| r.view.generation));
                     let generation =
@@ -214,7 +270,7 @@ impl Continuity {
                         sql::reopen(tx, &row, &view, &reason, "generation", now).await?;
                         marks.insert(row.scope, mark);
                     }
-                    Ok(marks)
+                    Ok(Some(marks))
                 })
             })
             .await
@@ -230,21 +286,33 @@ impl Continuity {
         let above = witnessed.iter().flatten().map(|(_, m)| m.generation).chain(seen).collect();
         let (state, how) = if back { (ScopeState::Back, How::WentBack) } else { (ScopeState::Suspect, How::Suspect) };
         tracing::error!(role = %self.parts.role, back, reason, "quarantine: nothing is given out");
-        let marks = self.open_generation(state, above, reason).await?;
+        let marks = self.open_generation(state, above, reason, Opens::Always, vec![]).await?.unwrap_or_default();
         let generation = marks.values().map(|m| m.generation).max().unwrap_or_default();
         self.stand(Standing { generation, how, may_fill: false });
         Ok(generation)
     }
 
     /// Looks again after a guard did not hold: another process may have opened a newer generation, or
-    /// closed this one. Believes an open one if it contains what the witness names.
+    /// closed this one. Believes an open one if it contains what the witness names. On another server than
+    /// the one that was verified it begins anew.
     ///
     /// # Errors
     /// Those of the store and the witness.
     pub async fn refresh(&self) -> Result<Standing, LedgerError> {
+        match self.look_again().await {
+            Err(LedgerError::AnotherServer) => self.begin_anew().await,
+            result => result,
+        }
+    }
+
+    /// As [`Self::refresh`], on the server that was verified only.
+    async fn look_again(&self) -> Result<Standing, LedgerError> {
         let marks = self.read_witness().await?;
         let seen: Vec<(Scope, Mark)> = marks.into_iter().flatten().collect();
-        let (rows, found, _) = self.look(seen).await?;
+        let (rows, found, store) = self.look(seen).await?;
+        if !store.same_server {
+            return Err(LedgerError::AnotherServer);
+        }
         let before = self.standing();
         let generation = rows.iter().map(|r| r.view.generation).max().unwrap_or_default();
         let closed = rows.iter().map(|r| r.view.state).find(|s| *s != ScopeState::Open);
@@ -267,19 +335,22 @@ impl Continuity {
     /// # Errors
     /// [`LedgerError::Closed`] where an answer must be dropped; the scope may be in quarantine now.
     pub async fn pass(&self, answers: &[(Scope, Mark)]) -> Result<(), LedgerError> {
+        // All tries see the same server and rows, so the first one's proof holds for the later ones.
+        let mut proven = false;
         for _ in 0..GATE_TRIES {
             let scopes: Vec<Scope> = answers.iter().map(|(s, _)| s.clone()).collect();
             let witnessed = match &self.parts.witness {
                 None => None,
                 Some(witness) => self.believed(witness.read_some(&scopes).await)?,
             };
-            let (views, rows) = self.gate_look(answers, witnessed.clone().unwrap_or_default()).await?;
+            let (read, position) = self.gate_look(answers, witnessed.clone().unwrap_or_default()).await?;
             let mut raises = Vec::new();
-            for (((scope, ours), view), (has_ours, contains)) in answers.iter().zip(views).zip(rows) {
+            for ((scope, ours), GateRow { row, has_ours, contains }) in answers.iter().zip(read) {
                 let mark = witnessed.as_ref().and_then(|w| w.get(scope));
                 let verdict = continuity::gate(&GateView {
                     ours,
-                    now: &view,
+                    now: &row.view,
+                    same_server: row.same_server,
                     has_ours,
                     mode: self.parts.mode,
                     witness_empty: witnessed.is_none(),
@@ -294,7 +365,12 @@ impl Continuity {
                     Gate::WentBack(why) => return self.closed(scope, true, why).await,
                 }
             }
+            if let Some(position) = position.filter(|_| !proven) {
+                self.parts.db.prove(&position).await?;
+                proven = true;
+            }
             if raises.is_empty() || self.raise_witness(witnessed.is_none(), raises).await? {
+                self.let_out(answers);
                 return Ok(());
             }
         }
@@ -310,14 +386,16 @@ impl Continuity {
         &self,
         answers: &[(Scope, Mark)],
         witnessed: Marks,
-    ) -> Result<(Vec<ScopeView>, Vec<(bool, bool)>), LedgerError> {
+    ) -> Result<(Vec<GateRow>, Option<Position>), LedgerError> {
         let answers = answers.to_vec();
         self.parts
             .db
             .read("gate", move |tx| {
                 let (answers, witnessed) = (answers.clone(), witnessed.clone());
                 Box::pin(async move {
-                    let (mut views, mut rows) = (Vec::new(), Vec::new());
+                    // After the snapshot: it lies above every row that is seen here, the first answers' and the replays'.
+                    let position = tx.position().await?;
+                    let mut read = Vec::with_capacity(answers.len());
                     for (scope, ours) in &answers {
                         let row = sql::scope(tx, scope).await?;
                         let row = row.ok_or_else(|| LedgerError::Closed(scope.to_string()))?;
@@ -326,10 +404,9 @@ impl Continuity {
                             None => true,
                             Some(mark) => continuity::contains(&row.view, mark, sql::has_row(tx, mark.row).await?),
                         };
-                        views.push(row.view);
-                        rows.push((has_ours, contains));
+                        read.push(GateRow { row, has_ours, contains });
                     }
-                    Ok((views, rows))
+                    Ok((read, position))
                 })
             })
             .await

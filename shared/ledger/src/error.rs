@@ -13,6 +13,9 @@ pub enum LedgerError {
     /// another process opened a newer one. Verify again, then retry.
     #[error("the scope {0} is not open in the generation that this process verified")]
     Closed(String),
+    /// The server is another one than the one that the generation was verified on. Verify again.
+    #[error("the store's server is another one than the one that was verified")]
+    AnotherServer,
     /// The witness failed.
     #[error("the witness cannot be used: {0}")]
     Witness(String),
@@ -28,7 +31,7 @@ impl TxError for LedgerError {
     fn db(&self) -> Option<&DbError> {
         match self {
             Self::Db(e) => Some(e),
-            Self::Closed(_) | Self::Witness(_) | Self::NotDurable(_) | Self::Refused(_) => None,
+            Self::Closed(_) | Self::AnotherServer | Self::Witness(_) | Self::NotDurable(_) | Self::Refused(_) => None,
         }
     }
 }

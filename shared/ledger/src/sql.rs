@@ -39,6 +39,9 @@ pub const SHARED_TABLES: &[&str] = &[
     "CREATE INDEX audit_at ON audit (at_ms)",
 ];
 
+/// Which server the store's generation was verified on.
+pub const SERVER_COLUMN: &[&str] = &["ALTER TABLE store ADD COLUMN server TEXT NOT NULL DEFAULT ''"];
+
 /// The roster's table, in stores and in witnesses.
 pub const ROSTER_TABLE: &str = "CREATE TABLE roster (
     kind TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,
@@ -61,6 +64,9 @@ pub struct StoreRow {
     pub promised: Generation,
     /// Where an embedded store lies, see [`Place`]; empty where it was just made, and always on a server.
     pub place: String,
+    /// Whether the server that this was read from is the one that the generation was verified on: the same system,
+    /// timeline and start. Always so where nothing is watched.
+    pub same_server: bool,
 }
 
 /// One row of `scopes`.
@@ -74,6 +80,16 @@ pub struct ScopeRow {
     pub reason: String,
     /// Since when, milliseconds since the Unix epoch.
     pub since_ms: u64,
+    /// As [`StoreRow::same_server`].
+    pub same_server: bool,
+}
+
+impl ScopeRow {
+    /// Whether what a process verified still holds: this state and generation, on the server that it was verified on.
+    #[must_use]
+    pub fn is(&self, state: ScopeState, verified: Generation) -> bool {
+        self.same_server && self.view.state == state && self.view.generation == verified
+    }
 }
 
 fn parse<T: std::str::FromStr>(row: &Row, i: usize) -> Result<T, DbError> {
@@ -81,7 +97,7 @@ fn parse<T: std::str::FromStr>(row: &Row, i: usize) -> Result<T, DbError> {
     text.parse().map_err(|_| DbError::Corrupt(format!("unreadable value in column {i}")))
 }
 
-fn scope_row(row: &Row) -> Result<ScopeRow, DbError> {
+fn scope_row(row: &Row, server: &str) -> Result<ScopeRow, DbError> {
     let generation = Generation::from_sql(row.int(2)?);
     let state = ScopeState::parse(row.text(1)?).ok_or_else(|| DbError::Corrupt("unknown scope state".into()))?;
     let mark = Mark { generation, seq: row.uint(3)?, row: parse(row, 4)?, bound: row.uint(5)? };
@@ -90,6 +106,7 @@ fn scope_row(row: &Row) -> Result<ScopeRow, DbError> {
         view: ScopeView { state, generation, mark, base: row.uint(6)? },
         reason: row.text(7)?.to_owned(),
         since_ms: row.uint(8)?,
+        same_server: row.text(9)? == server,
     })
 }
 
@@ -100,7 +117,7 @@ fn scope_row(row: &Row) -> Result<ScopeRow, DbError> {
 pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
     let row = tx
         .query_opt(
-            "SELECT cluster_id, store_id, role, session, has_witness, promised, place FROM store WHERE id = 1",
+            "SELECT cluster_id, store_id, role, session, has_witness, promised, place, server FROM store WHERE id = 1",
             &[],
         )
         .await?;
@@ -117,6 +134,7 @@ pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
         has_witness: row.int(4)? != 0,
         promised: Generation::from_sql(row.int(5)?),
         place: row.text(6)?.to_owned(),
+        same_server: row.text(7)? == tx.server(),
     }))
 }
 
@@ -125,9 +143,10 @@ pub async fn store(tx: &mut Tx) -> Result<Option<StoreRow>, DbError> {
 /// # Errors
 /// `Unique` where another process was first.
 pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<(), DbError> {
+    let server = tx.server().to_owned();
     tx.execute(
-        "INSERT INTO store (id, cluster_id, store_id, role, session, has_witness, promised, place, made_at_ms)
-         VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO store (id, cluster_id, store_id, role, session, has_witness, promised, place, made_at_ms, server)
+         VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9)",
         &[
             store.cluster_id.map(|c| c.to_string()).into(),
             store.store_id.to_string().into(),
@@ -137,10 +156,23 @@ pub async fn insert_store(tx: &mut Tx, store: &StoreRow, now_ms: u64) -> Result<
             store.promised.to_sql().into(),
             store.place.as_str().into(),
             Value::int(now_ms)?,
+            server.into(),
         ],
     )
     .await?;
     Ok(())
+}
+
+/// Writes down on which server the generation is verified that this transaction opens; whether it was another one.
+/// It comes first in its transaction: of several processes that see a new server at the same time, one opens the
+/// generation.
+///
+/// # Errors
+/// Those of the store.
+pub async fn set_server(tx: &mut Tx) -> Result<bool, DbError> {
+    let server = tx.server().to_owned();
+    let set = tx.execute("UPDATE store SET server = $1 WHERE id = 1 AND server <> $1", &[server.into()]).await?;
+    Ok(set == 1)
 }
 
 /// How a store's place looks to a process that lies at `here`.
@@ -250,7 +282,23 @@ pub async fn promise(tx: &mut Tx, generation: Generation) -> Result<Generation, 
     Ok(Generation::from_sql(row.int(0)?))
 }
 
-const SCOPE_COLUMNS: &str = "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms FROM scopes";
+/// Whether this transaction runs on the server that the generation was verified on. What it reads of a conversation
+/// (sessions, chains) is else another history's, and proves nothing about who speaks.
+///
+/// # Errors
+/// [`LedgerError::AnotherServer`] where it does not.
+pub async fn on_verified_server(tx: &mut Tx) -> Result<(), LedgerError> {
+    if tx.server().is_empty() {
+        return Ok(());
+    }
+    match store(tx).await? {
+        Some(store) if !store.same_server => Err(LedgerError::AnotherServer),
+        Some(_) | None => Ok(()),
+    }
+}
+
+const SCOPE_COLUMNS: &str = "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms, \
+     (SELECT server FROM store WHERE id = 1) FROM scopes";
 
 /// One scope.
 ///
@@ -259,11 +307,12 @@ const SCOPE_COLUMNS: &str = "SELECT scope, state, generation, seq, row_id, bound
 pub async fn scope(tx: &mut Tx, scope: &Scope) -> Result<Option<ScopeRow>, DbError> {
     let row = tx
         .query_opt(
-            "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms FROM scopes WHERE scope = $1",
+            "SELECT scope, state, generation, seq, row_id, bound, base, reason, since_ms, \
+             (SELECT server FROM store WHERE id = 1) FROM scopes WHERE scope = $1",
             &[scope.to_string().into()],
         )
         .await?;
-    row.as_ref().map(scope_row).transpose()
+    row.as_ref().map(|row| scope_row(row, tx.server())).transpose()
 }
 
 /// All scopes, by name.
@@ -271,7 +320,8 @@ pub async fn scope(tx: &mut Tx, scope: &Scope) -> Result<Option<ScopeRow>, DbErr
 /// # Errors
 /// Those of the store.
 pub async fn scopes(tx: &mut Tx) -> Result<Vec<ScopeRow>, DbError> {
-    tx.query(SCOPE_COLUMNS, &[]).await?.iter().map(scope_row).collect()
+    let rows = tx.query(SCOPE_COLUMNS, &[]).await?;
+    rows.iter().map(|row| scope_row(row, tx.server())).collect()
 }
 
 /// Makes a scope with its first row.
@@ -317,7 +367,7 @@ pub async fn insert_mark(tx: &mut Tx, scope: &Scope, mark: &Mark, what: &str, no
 }
 
 /// The one way to raise a scope: from the mark that was read to the next one, only while it is open
-/// in the generation of that mark.
+/// in the generation of that mark, on the server that this generation was verified on.
 ///
 /// # Errors
 /// `Conflict` where the guard did not hold: somebody raised or closed it meanwhile.
@@ -350,10 +400,12 @@ pub async fn raise_in(
     now_ms: u64,
 ) -> Result<Mark, LedgerError> {
     let next = Mark { generation: was.generation, seq: was.seq + 1, row, bound };
+    let server = tx.server().to_owned();
     let raised = tx
         .execute(
             "UPDATE scopes SET seq = $1, row_id = $2, bound = $3
-             WHERE scope = $4 AND state = $8 AND generation = $5 AND seq = $6 AND row_id = $7 AND bound <= $3",
+             WHERE scope = $4 AND state = $8 AND generation = $5 AND seq = $6 AND row_id = $7 AND bound <= $3
+             AND EXISTS (SELECT id FROM store WHERE id = 1 AND server = $9)",
             &[
                 Value::int(next.seq)?,
                 row.to_string().into(),
@@ -363,6 +415,7 @@ pub async fn raise_in(
                 Value::int(was.seq)?,
                 was.row.to_string().into(),
                 state.as_str().into(),
+                server.into(),
             ],
         )
         .await?;
@@ -374,7 +427,8 @@ pub async fn raise_in(
     Ok(next)
 }
 
-/// Opens a generation, or closes a scope for one: state, generation and base, with a new first row.
+/// Opens a generation, or closes a scope for one: state, generation and base, with a new first row; on the server that
+/// is written down.
 ///
 /// # Errors
 /// `Conflict` where the scope moved since it was read.
@@ -386,10 +440,12 @@ pub async fn reopen(
     what: &str,
     now_ms: u64,
 ) -> Result<(), DbError> {
+    let server = tx.server().to_owned();
     let changed = tx
         .execute(
             "UPDATE scopes SET state = $1, generation = $2, seq = $3, row_id = $4, bound = $5, base = $6, reason = $7,
-             since_ms = $8 WHERE scope = $9 AND generation = $10 AND seq = $11 AND row_id = $12",
+             since_ms = $8 WHERE scope = $9 AND generation = $10 AND seq = $11 AND row_id = $12
+             AND EXISTS (SELECT id FROM store WHERE id = 1 AND server = $13)",
             &[
                 now.state.as_str().into(),
                 now.generation.to_sql().into(),
@@ -403,6 +459,7 @@ pub async fn reopen(
                 was.view.generation.to_sql().into(),
                 Value::int(was.view.mark.seq)?,
                 was.view.mark.row.to_string().into(),
+                server.into(),
             ],
         )
         .await?;

@@ -354,6 +354,9 @@ pub struct Quarantines {
     /// How the store's witness is.
     #[serde(default)]
     pub witness: crate::ids::WitnessStatus,
+    /// Which server the store is on: system, timeline, start; empty where that is not watched.
+    #[serde(default)]
+    pub server: String,
     /// Scopes that give nothing out.
     pub quarantines: Vec<QuarantineView>,
 }

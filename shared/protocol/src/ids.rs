@@ -285,6 +285,9 @@ pub struct UplinkStatus {
 pub struct StoreStatus {
     /// `ok` or `down`.
     pub state: String,
+    /// Which server it is on: system, timeline, start; empty where that is not watched.
+    #[serde(default)]
+    pub server: String,
     /// The last error, in words.
     pub last_error: Option<String>,
 }

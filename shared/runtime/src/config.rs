@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cadastre_core::durability::Policy;
 use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,17 @@ pub enum WitnessMode {
     BestEffort,
 }
 
+/// Whether the server behind a store's address is watched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Watch {
+    /// Every unit of work learns on which server it runs.
+    On,
+    /// The engine does not tell.
+    Off,
+}
+
 /// How a power-cut test weakens SQLite.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -170,6 +182,13 @@ pub struct StoreArgs {
     /// How many synchronous standbys a commit must have reached (PostgreSQL; 0: not asked).
     #[arg(long, env = "CADASTRE_REQUIRE_SYNC", value_name = "N")]
     pub require_sync: Option<u32>,
+    /// Whether whoever promotes a standby chooses by what a quorum has: allows `ANY k (...)` of more names with require_sync.
+    #[arg(long, env = "CADASTRE_QUORUM_AWARE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub quorum_aware: Option<bool>,
+    /// Whether the server's identity is watched (PostgreSQL). Off for engines without its system views: then a required
+    /// witness must be set.
+    #[arg(long, env = "CADASTRE_IDENTITY_WATCH")]
+    pub identity_watch: Option<Watch>,
     /// Negative control of power-cut tests: ids WILL repeat.
     #[arg(long, hide = true)]
     pub unsafe_sqlite_synchronous: Option<WeakSynchronous>,
@@ -188,12 +207,30 @@ impl StoreArgs {
                 "an SQLite store has no standbys; use a postgres:// database_url or leave it at 0",
             ));
         }
+        if self.identity_watch == Some(Watch::Off) {
+            self.check_unwatched(postgres)?;
+        }
         if postgres && self.unsafe_sqlite_synchronous.is_some() {
             return Err(ConfigError::impossible("unsafe_sqlite_synchronous", "is for an SQLite store"));
         }
         let none = self.witness.as_ref().is_some_and(|witness| witness.reveal() == "none");
         if none && self.witness_mode == Some(WitnessMode::Required) {
             return Err(ConfigError::impossible("witness_mode", "required, but witness is none"));
+        }
+        Ok(())
+    }
+
+    fn check_unwatched(&self, postgres: bool) -> Result<(), ConfigError> {
+        let because = |reason: &str| Err(ConfigError::impossible("identity_watch", reason));
+        if !postgres {
+            return because("is for a postgres:// database_url; leave it unset for an SQLite store");
+        }
+        if self.require_sync.unwrap_or(0) > 0 {
+            return because("off, but require_sync needs the server's system views; leave one of them unset");
+        }
+        let witness = self.witness.as_ref().is_some_and(|witness| witness.reveal() != "none");
+        if !witness || self.witness_mode == Some(WitnessMode::BestEffort) {
+            return because("off needs a required witness, or a store that went back would not be found: set witness");
         }
         Ok(())
     }
@@ -205,7 +242,15 @@ impl StoreArgs {
             WeakSynchronous::Normal => "PRAGMA synchronous=NORMAL",
             WeakSynchronous::Off => "PRAGMA synchronous=OFF",
         });
-        ConnectOptions { weaken_sqlite_synchronous, ..ConnectOptions::default() }
+        ConnectOptions {
+            weaken_sqlite_synchronous,
+            watch: self.identity_watch != Some(Watch::Off),
+            policy: Policy {
+                standbys: self.require_sync.unwrap_or(0),
+                quorum_aware: self.quorum_aware.unwrap_or(false),
+            },
+            ..ConnectOptions::default()
+        }
     }
 }
 

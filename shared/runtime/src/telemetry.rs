@@ -67,6 +67,30 @@ pub const METRICS: &[MetricDef] = &[
         help: "Duration of one try of a database unit, waiting for a connection included.",
     },
     MetricDef {
+        name: "cadastre_store_proof_seconds",
+        kind: MetricKind::Histogram,
+        unit: Unit::Seconds,
+        help: "How long answers waited for synchronous standbys beyond their commit, by outcome.",
+    },
+    MetricDef {
+        name: "cadastre_store_sync_standbys",
+        kind: MetricKind::Gauge,
+        unit: Unit::Count,
+        help: "Synchronous standbys attached to the store's server.",
+    },
+    MetricDef {
+        name: "cadastre_store_standby_lag_bytes",
+        kind: MetricKind::Gauge,
+        unit: Unit::Bytes,
+        help: "Log that the last of the attached standbys has not flushed.",
+    },
+    MetricDef {
+        name: "cadastre_store_in_recovery",
+        kind: MetricKind::Gauge,
+        unit: Unit::Count,
+        help: "1 while the store's server is a standby.",
+    },
+    MetricDef {
         name: "cadastre_http_requests_total",
         kind: MetricKind::Counter,
         unit: Unit::Count,

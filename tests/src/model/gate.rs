@@ -198,6 +198,7 @@ fn judge(
     gate(&GateView {
         ours: &core_ours,
         now: &now,
+        same_server: true,
         has_ours: ledger.has_row(ours.row),
         mode,
         witness_empty: read.is_none(),

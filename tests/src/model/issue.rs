@@ -73,6 +73,7 @@ impl World {
         let verdict = gate(&GateView {
             ours: &ours,
             now: &now,
+            same_server: true,
             has_ours: store.has_row(mark.row),
             mode,
             witness_empty: named.is_none(),

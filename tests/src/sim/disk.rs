@@ -42,6 +42,8 @@ struct Server {
     synced: Option<Image>,
     /// Whether it calls itself a server that several processes share.
     shared: bool,
+    /// Whether units learn on which server they run.
+    watched: bool,
     /// A rule that is taken out of the SQL on its way in.
     rewrite: Rewrite,
     /// A negative control: commits are acknowledged before they are durable.
@@ -109,6 +111,7 @@ impl Disk {
             down: false,
             synced: None,
             shared: false,
+            watched: false,
             rewrite: &[],
             lose_unsynced: false,
         };
@@ -121,6 +124,13 @@ impl Disk {
         let disk = Self::new(sim, system, None);
         disk.server().shared = shared;
         disk
+    }
+
+    /// Its units learn on which server they run, as those of PostgreSQL do.
+    #[must_use]
+    pub fn watched(self, watched: bool) -> Self {
+        self.server().watched = watched;
+        self
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -287,7 +297,8 @@ impl Engine for SimEngine {
         }
         server.next += 1;
         let (id, life) = (server.next, server.life);
-        Ok(Box::new(SimTx { disk: self.disk.clone(), id, life, mode, writes: Vec::new(), done: false }))
+        let on = if server.watched { server.identity.token() } else { String::new() };
+        Ok(Box::new(SimTx { disk: self.disk.clone(), id, life, on, mode, writes: Vec::new(), done: false }))
     }
 
     fn kind(&self) -> EngineKind {
@@ -309,6 +320,7 @@ struct SimTx {
     disk: Disk,
     id: u64,
     life: u64,
+    on: String,
     mode: Mode,
     writes: Vec<(&'static str, Vec<Value>)>,
     done: bool,
@@ -367,6 +379,10 @@ impl Future for Lock<'_> {
 
 #[async_trait]
 impl EngineTx for SimTx {
+    fn server(&self) -> &str {
+        &self.on
+    }
+
     async fn execute(&mut self, sql: &'static str, args: &[Value]) -> Result<u64, DbError> {
         if self.mode == Mode::Read {
             return Err(DbError::ReadOnly);

@@ -105,14 +105,7 @@ fn of_store(world: &mut World, kind: Kind) {
         }
         Kind::RestoreStore(n) => {
             let Some(image) = older(&world.stores[current].backups, n) else { return };
-            world.say("the authority's store is put back to a backup; its processes are started anew");
-            for a in 0..world.authorities.len() {
-                world.stop_authority(a);
-            }
-            world.stores[current].disk.put_back(&image);
-            for a in 0..world.authorities.len() {
-                world.start_authority(a, current);
-            }
+            restore_store(world, &image);
         }
         Kind::Promote(n, old_stays) => {
             let Some(image) = older(&world.stores[current].backups, n) else { return };
@@ -121,6 +114,7 @@ fn of_store(world: &mut World, kind: Kind) {
                 if old_stays { "lives on" } else { "is gone" }
             ));
             let disk = Disk::new(&world.sim, &format!("promoted{}", world.stores.len()), Some(&image));
+            let disk = disk.watched(world.watched);
             world.stores.push(Store { disk, backups: vec![image] });
             world.current = world.stores.len() - 1;
             world.apply_mutation();
@@ -147,6 +141,24 @@ fn of_store(world: &mut World, kind: Kind) {
             }
         }
         _ => {}
+    }
+}
+
+/// The authority's store is put back; a server that is watched may be so under living processes.
+fn restore_store(world: &mut World, image: &Image) {
+    let current = world.current;
+    if world.watched && world.sim.one_in(2) {
+        world.say("the authority's store is put back to a backup under its living processes");
+        world.stores[current].disk.put_back(image);
+        return;
+    }
+    world.say("the authority's store is put back to a backup; its processes are started anew");
+    for a in 0..world.authorities.len() {
+        world.stop_authority(a);
+    }
+    world.stores[current].disk.put_back(image);
+    for a in 0..world.authorities.len() {
+        world.start_authority(a, current);
     }
 }
 

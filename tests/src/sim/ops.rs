@@ -88,6 +88,8 @@ pub struct Profile {
     pub network: bool,
     /// Regions run two agents on one store.
     pub two_agents: bool,
+    /// The authority's store, and those that two agents share, are servers that are watched, as PostgreSQL is.
+    pub watched: bool,
 }
 
 impl Profile {
@@ -114,6 +116,7 @@ impl Profile {
             clocks: one_in(3),
             network: !one_in(4),
             two_agents: !region_back && one_in(3),
+            watched: one_in(2),
         }
     }
 
@@ -131,6 +134,7 @@ impl Profile {
             (self.clocks, "clocks jump"),
             (self.network, "network faults"),
             (self.two_agents, "two agents a region"),
+            (self.watched, "servers are watched"),
         ] {
             if on {
                 words.push(word.to_owned());

@@ -71,6 +71,7 @@ pub fn run_ops(seed: u64, ops: &[Op], mutation: Option<Mutation>) -> Outcome {
     let mut world = World::new(&sim, profile.mode);
     world.mutation = mutation;
     world.two_agents = profile.two_agents;
+    world.watch(profile.watched);
     world.apply_mutation();
     world.say(format!("seed {seed}: {}", profile.describe()));
     let failure = judge(&mut world, &profile, ops);
@@ -189,7 +190,7 @@ pub fn add_region(world: &mut World, name: &str, witnessed: bool) -> Result<(), 
     let made = made.ok_or("registering took too long")?.map_err(|e| e.to_string())?;
     let sim = world.sim.clone();
     let store = RegionStore {
-        disk: Disk::shared(&sim, name, world.two_agents),
+        disk: Disk::shared(&sim, name, world.two_agents).watched(world.watched && world.two_agents),
         witness: SimWitness::new(&sim),
         backups: vec![],
     };

@@ -188,6 +188,8 @@ pub struct World {
     pub mutation: Option<Mutation>,
     /// Whether regions run two agents on one store.
     pub two_agents: bool,
+    /// Whether servers are watched.
+    pub watched: bool,
     /// Where clients find agents.
     pub directory: Directory,
     /// Epochs that operators raised, and the highest ordinal of each namespace that was granted by then.
@@ -221,8 +223,17 @@ impl World {
             witness_backup: None,
             mutation: None,
             two_agents: false,
+            watched: false,
             directory: Arc::default(),
             epochs: vec![],
+        }
+    }
+
+    /// Whether servers are watched, from the beginning.
+    pub fn watch(&mut self, watched: bool) {
+        self.watched = watched;
+        for store in &self.stores {
+            let _ = store.disk.clone().watched(watched);
         }
     }
 
@@ -293,6 +304,7 @@ impl World {
             let mut said = None;
             loop {
                 sim.sleep_ms(1_000).await;
+                let _ = authority.watch().await;
                 let _ = authority.settle().await;
                 let how = authority.how();
                 if said != Some(how) {

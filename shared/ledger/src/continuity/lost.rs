@@ -30,6 +30,7 @@ impl Continuity {
             has_witness: true,
             promised: Generation::default(),
             place: String::new(),
+            same_server: true,
         };
         let mark = Mark { generation: Generation::default(), seq: 1, row: self.row_id(), bound: 1 };
         let now = self.now_ms();

@@ -41,6 +41,26 @@ pub struct Identity {
     pub in_recovery: bool,
 }
 
+impl Identity {
+    /// What a store writes down of the server that it was verified on; empty where there is nothing to tell.
+    #[must_use]
+    pub fn token(&self) -> String {
+        let role = if self.in_recovery { " in recovery" } else { "" };
+        format!("{}/{}/{}{role}", self.system, self.timeline, self.started)
+    }
+}
+
+/// A place in a server's log that holds everything which a unit could see.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Position {
+    /// The server's log, in bytes.
+    pub at: u64,
+    /// Which server, see [`EngineTx::server`].
+    pub server: String,
+    /// Whether enough synchronous standbys had it already.
+    pub proven: bool,
+}
+
 /// A database.
 #[async_trait]
 pub trait Engine: Send + Sync {
@@ -56,11 +76,34 @@ pub trait Engine: Send + Sync {
 
     /// Which copy of the database it is, asked afresh.
     async fn identity(&self) -> Result<Identity, DbError>;
+
+    /// Waits, up to a deadline, until enough synchronous standbys have the log up to `position`, on the same server.
+    ///
+    /// # Errors
+    /// [`DbError::NotDurable`] where they do not.
+    async fn prove(&self, position: &Position) -> Result<(), DbError> {
+        let _ = position;
+        Ok(())
+    }
+
+    /// Shows in metrics how the server and its standbys are; turns to another server where this one is none any more.
+    async fn observe(&self) {}
 }
 
 /// One open transaction.
 #[async_trait]
 pub trait EngineTx: Send {
+    /// The server that this unit began on, as [`Identity::token`] of one that is watched; empty where nothing is
+    /// watched.
+    fn server(&self) -> &str {
+        ""
+    }
+
+    /// The log's position now, where answers need a proof.
+    async fn position(&mut self) -> Result<Option<Position>, DbError> {
+        Ok(None)
+    }
+
     /// Runs a statement and returns how many rows it affected.
     async fn execute(&mut self, sql: &'static str, args: &[Value]) -> Result<u64, DbError>;
 
@@ -69,13 +112,6 @@ pub trait EngineTx: Send {
 
     /// Commits. An error other than [`DbError::Indeterminate`] means that nothing was written.
     async fn commit(self: Box<Self>) -> Result<(), DbError>;
-
-    /// Commits, then runs one query on the same connection (the same server, then), outside of any
-    /// transaction. The outer error is the commit's, the inner one the query's.
-    async fn commit_then(self: Box<Self>, sql: &'static str) -> Result<Result<Vec<Row>, DbError>, DbError> {
-        self.commit().await?;
-        Ok(Err(DbError::Other(format!("this engine reads nothing after a commit: {sql}"))))
-    }
 
     /// Gives up: nothing is written.
     async fn rollback(self: Box<Self>);

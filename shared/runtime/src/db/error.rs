@@ -21,6 +21,10 @@ pub enum DbError {
     /// COMMIT was sent, and whether it took effect is unknown.
     #[error("the outcome of the commit is unknown: {0}")]
     Indeterminate(String),
+    /// Fewer synchronous standbys than are required have it, or the server is set to prove nothing. What was written
+    /// may be lost with this server, so nothing of it may be answered.
+    #[error("not proven durable: {0}")]
+    NotDurable(String),
     /// The disk is full; nothing was written.
     #[error("the store's disk is full: make room on it; nothing that was given out is lost")]
     Full,
@@ -55,6 +59,7 @@ impl DbError {
             Self::Unique
             | Self::Unavailable(_)
             | Self::Indeterminate(_)
+            | Self::NotDurable(_)
             | Self::Full
             | Self::ReadOnly
             | Self::Corrupt(_)
@@ -71,6 +76,7 @@ impl DbError {
             Self::Unique => "unique",
             Self::Unavailable(_) => "unavailable",
             Self::Indeterminate(_) => "indeterminate",
+            Self::NotDurable(_) => "not_durable",
             Self::Full => "full",
             Self::ReadOnly => "read_only",
             Self::Corrupt(_) => "corrupt",

@@ -12,7 +12,9 @@
 
 pub mod engine;
 pub mod error;
+mod hosts;
 pub mod migrate;
+mod postgres;
 mod sqlx_classify;
 pub mod sqlx_engine;
 mod sqlx_setup;
@@ -26,7 +28,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use engine::{Engine, EngineKind, EngineTx, Identity, Mode};
+pub use engine::{Engine, EngineKind, EngineTx, Identity, Mode, Position};
 pub use error::DbError;
 pub use migrate::{Migration, migrate};
 pub use sqlx_engine::{ConnectOptions, connect};
@@ -71,6 +73,21 @@ impl Tx {
     #[must_use]
     pub fn kind(&self) -> EngineKind {
         self.kind
+    }
+
+    /// The server that this unit began on; empty where nothing is watched.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.inner.server()
+    }
+
+    /// A position of the server's log above everything that this unit can see; none where answers need no proof.
+    ///
+    /// # Errors
+    /// Whatever the engine answers; the unit can then no longer commit.
+    pub async fn position(&mut self) -> Result<Option<Position>, DbError> {
+        let result = self.inner.position().await;
+        self.note(result)
     }
 
     fn note<T>(&mut self, result: Result<T, DbError>) -> Result<T, DbError> {
@@ -150,6 +167,25 @@ impl Db {
         self.detached(async move { engine.identity().await }).await?
     }
 
+    /// Waits until enough synchronous standbys have the log up to `position`; at once where that is known.
+    ///
+    /// # Errors
+    /// [`DbError::NotDurable`] where they do not within the deadline, or the server is another one by now.
+    pub async fn prove(&self, position: &Position) -> Result<(), DbError> {
+        if position.proven {
+            return Ok(());
+        }
+        let (engine, position) = (Arc::clone(&self.engine), position.clone());
+        self.detached(async move { engine.prove(&position).await }).await?
+    }
+
+    /// Shows in metrics how the server and its standbys are, and looks for the primary where there are several hosts.
+    pub async fn observe(&self) {
+        let engine = Arc::clone(&self.engine);
+        // A panic in it was told by the runtime; the next look is a moment away.
+        let _ = self.detached(async move { engine.observe().await }).await;
+    }
+
     /// Runs `job` in a transaction that may write. The job may run several times.
     ///
     /// # Errors
@@ -160,26 +196,7 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self.unit(Unit { name, mode: Mode::Write, then: None }, job).await?.0)
-    }
-
-    /// As [`Self::write`], and once committed runs `then` on the same connection; its rows, or why
-    /// there are none, come with the job's result. For proofs that need the server that committed.
-    ///
-    /// # Errors
-    /// The job's error (nothing was written), or the store's.
-    pub async fn write_then<T, E, J>(
-        &self,
-        name: &'static str,
-        then: &'static str,
-        job: J,
-    ) -> Result<(T, Result<Vec<Row>, DbError>), E>
-    where
-        J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync + 'static,
-        T: Send + 'static,
-        E: From<DbError> + TxError + Send + 'static,
-    {
-        self.unit(Unit { name, mode: Mode::Write, then: Some(then) }, job).await
+        self.unit(Unit { name, mode: Mode::Write }, job).await
     }
 
     /// Runs `job` in a transaction that sees one snapshot and may not write.
@@ -192,10 +209,10 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + TxError + Send + 'static,
     {
-        Ok(self.unit(Unit { name, mode: Mode::Read, then: None }, job).await?.0)
+        self.unit(Unit { name, mode: Mode::Read }, job).await
     }
 
-    async fn unit<T, E, J>(&self, unit: Unit, job: J) -> Result<(T, Result<Vec<Row>, DbError>), E>
+    async fn unit<T, E, J>(&self, unit: Unit, job: J) -> Result<T, E>
     where
         J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync + 'static,
         T: Send + 'static,
@@ -228,7 +245,6 @@ impl Db {
 struct Unit {
     name: &'static str,
     mode: Mode,
-    then: Option<&'static str>,
 }
 
 /// Why a try failed, and whether another one may help.
@@ -246,7 +262,7 @@ impl<E: From<DbError>> Failure<E> {
 }
 
 /// All tries of one unit, metered.
-async fn run<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<(T, Result<Vec<Row>, DbError>), E>
+async fn run<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<T, E>
 where
     J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync,
     E: From<DbError> + TxError,
@@ -274,7 +290,7 @@ where
 }
 
 /// One try: begin, job, commit or rollback.
-async fn once<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<(T, Result<Vec<Row>, DbError>), Failure<E>>
+async fn once<T, E, J>(engine: &dyn Engine, unit: Unit, job: &J) -> Result<T, Failure<E>>
 where
     J: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, T, E> + Send + Sync,
     E: From<DbError> + TxError,
@@ -285,11 +301,8 @@ where
     let Tx { inner, failed, .. } = tx;
     match (result, failed) {
         (Ok(value), None) => {
-            let rows = match unit.then {
-                None => inner.commit().await.map(|()| Ok(Vec::new())),
-                Some(sql) => inner.commit_then(sql).await,
-            };
-            Ok((value, rows.map_err(Failure::store)?))
+            inner.commit().await.map_err(Failure::store)?;
+            Ok(value)
         }
         (Ok(_), Some(error)) => {
             inner.rollback().await;

@@ -15,13 +15,16 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cadastre_core::durability::Policy;
 use sqlx::any::{Any, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor, Row as _};
 
 use super::Db;
-use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode};
+use super::engine::{Engine, EngineKind, EngineTx, Identity, Mode, Position};
 use super::error::DbError;
+use super::hosts::Hosts;
+use super::postgres;
 use super::sqlx_classify::classify;
 use super::sqlx_setup::{Setup, parse_url, prepare, redact, refuse_weak_postgres, settle_log};
 use super::sqlx_tx::SqlxTx;
@@ -39,6 +42,10 @@ pub struct ConnectOptions {
     pub commit_timeout: Duration,
     /// Every how many writing commits the SQLite log is copied into the file.
     pub commits_per_checkpoint: u32,
+    /// Whether a server is asked who it is with every unit. Off for engines without PostgreSQL's system views.
+    pub watch: bool,
+    /// What must be proven of a commit before it is answered.
+    pub policy: Policy,
     /// The negative control of power-cut tests: a whole `PRAGMA synchronous=...` statement that
     /// weakens SQLite. Ids WILL repeat after a power cut.
     pub weaken_sqlite_synchronous: Option<&'static str>,
@@ -52,16 +59,12 @@ impl Default for ConnectOptions {
             statement_timeout: Duration::from_secs(12),
             commit_timeout: Duration::from_secs(12),
             commits_per_checkpoint: 500,
+            watch: true,
+            policy: Policy::default(),
             weaken_sqlite_synchronous: None,
         }
     }
 }
-
-const PG_IDENTITY: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()), \
-    CASE WHEN pg_is_in_recovery() THEN '' \
-         ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END, \
-    EXTRACT(EPOCH FROM pg_postmaster_start_time())::text, \
-    CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END::bigint";
 
 /// Opens a store: `sqlite://PATH` or `postgres://...`.
 ///
@@ -103,6 +106,7 @@ pub(super) struct SqlxEngine {
     pub(super) writers: AnyPool,
     pub(super) readers: AnyPool,
     file: Option<SqliteFile>,
+    hosts: Arc<Hosts>,
     options: ConnectOptions,
     commits: Arc<AtomicU32>,
 }
@@ -115,18 +119,25 @@ impl SqlxEngine {
             tracing::warn!(level, "UNSAFE: SQLite is weakened for a test; ids WILL repeat after a power cut");
         }
         let setup = Setup { kind, read_only: false, weak_synchronous: options.weaken_sqlite_synchronous };
-        let writers = pool(&full, setup, &options, kind).await?;
+        let hosts = match kind {
+            EngineKind::Sqlite => Hosts::of("", false),
+            EngineKind::Postgres => Hosts::of(&full, options.watch),
+        };
+        let first = if hosts.several() { hosts.primary().await? } else { full.as_str() };
+        let writers = pool(first, setup, &options, kind).await?;
         let readers = match kind {
             EngineKind::Sqlite => pool(&full, Setup { read_only: true, ..setup }, &options, kind).await?,
             EngineKind::Postgres => writers.clone(),
         };
-        let engine = Self { kind, file: None, writers, readers, options, commits: Arc::new(AtomicU32::new(0)) };
+        let commits = Arc::new(AtomicU32::new(0));
+        let engine = Self { kind, file: None, hosts: Arc::clone(&hosts), writers, readers, options, commits };
         match kind {
             EngineKind::Sqlite => engine.with_file().await,
             EngineKind::Postgres => {
                 let mut conn = engine.acquire(Mode::Write).await?;
                 refuse_weak_postgres(&mut conn).await?;
                 drop(conn);
+                engine.refuse_unwatchable().await?;
                 Ok(engine)
             }
         }
@@ -151,18 +162,36 @@ impl SqlxEngine {
             Mode::Read => &self.readers,
             Mode::Write => &self.writers,
         };
+        let acquired = pool.acquire().await.map_err(|error| classify(self.kind, &error));
+        if acquired.is_ok() || !self.hosts.several() {
+            return acquired;
+        }
+        self.hosts.follow(pool).await?;
         pool.acquire().await.map_err(|error| classify(self.kind, &error))
     }
 
-    fn begin_sql(&self, mode: Mode) -> &'static [&'static str] {
+    /// A standby among several hosts: this connection is given up, and the next ones go to the primary.
+    async fn leave(&self, tx: SqlxTx) -> DbError {
+        drop(tx);
+        self.hosts.follow(&self.writers).await.err().unwrap_or(DbError::ReadOnly)
+    }
+
+    fn begin_sql(&self, mode: Mode) -> &'static str {
         match (self.kind, mode) {
-            (EngineKind::Sqlite, Mode::Write) => &["BEGIN IMMEDIATE"],
-            (EngineKind::Sqlite, Mode::Read) => &["BEGIN"],
-            (EngineKind::Postgres, Mode::Write) => {
-                &["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", "SET LOCAL synchronous_commit = on"]
-            }
-            (EngineKind::Postgres, Mode::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
+            (EngineKind::Sqlite, Mode::Write) => "BEGIN IMMEDIATE",
+            (EngineKind::Sqlite, Mode::Read) => "BEGIN",
+            (EngineKind::Postgres, mode) => postgres::begin_sql(mode, self.watched(), self.options.policy),
         }
+    }
+
+    /// Whether units learn which server they run on.
+    pub(super) fn watched(&self) -> bool {
+        self.kind == EngineKind::Postgres && self.options.watch
+    }
+
+    /// How it was opened.
+    pub(super) fn options(&self) -> &ConnectOptions {
+        &self.options
     }
 }
 
@@ -224,10 +253,23 @@ impl Engine for SqlxEngine {
             kind: self.kind,
             conn: Some(conn),
             options: self.options,
+            server: String::new(),
             commits: (mode == Mode::Write && self.kind == EngineKind::Sqlite).then(|| Arc::clone(&self.commits)),
         };
-        for sql in self.begin_sql(mode) {
-            tx.run(sql).await?;
+        let rows = tx.run_all(self.begin_sql(mode)).await?;
+        if self.watched() {
+            let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
+            let identity = postgres::identity(row)?;
+            if identity.in_recovery && self.hosts.several() {
+                return Err(self.leave(tx).await);
+            }
+            if mode == Mode::Write
+                && let Err(refused) = postgres::may_write(row, &identity, self.options.policy)
+            {
+                Box::new(tx).rollback().await;
+                return Err(refused);
+            }
+            tx.server = identity.token();
         }
         Ok(Box::new(tx))
     }
@@ -245,23 +287,25 @@ impl Engine for SqlxEngine {
             let (device, inode) = SqliteFile::stat(&file.path)?;
             return Ok(Identity { system: format!("{device}:{inode}"), ..Identity::default() });
         }
+        if !self.watched() {
+            return Ok(Identity::default());
+        }
         let mut tx = self.begin(Mode::Read).await?;
-        let result = tx.query(PG_IDENTITY, &[]).await;
+        let result = tx.query(postgres::WHO, &[]).await;
         tx.rollback().await;
-        let rows = match result {
-            // A PostgreSQL-wire engine without these views (or without the right to read them).
-            Err(DbError::Other(text)) => {
-                tracing::debug!(text, "the store tells no identity");
-                return Ok(Identity::default());
-            }
-            other => other?,
-        };
-        let row = rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?;
-        Ok(Identity {
-            system: row.text(0)?.to_owned(),
-            timeline: row.text(1)?.to_owned(),
-            started: row.text(2)?.to_owned(),
-            in_recovery: row.bool(3)?,
-        })
+        let rows = result?;
+        postgres::identity(rows.first().ok_or_else(|| DbError::Corrupt("no identity row".into()))?)
+    }
+
+    async fn prove(&self, position: &Position) -> Result<(), DbError> {
+        self.wait_for_standbys(position).await
+    }
+
+    async fn observe(&self) {
+        if self.watched()
+            && let Err(error) = self.show_standbys().await
+        {
+            tracing::debug!(%error, "nothing is seen of the store's standbys");
+        }
     }
 }

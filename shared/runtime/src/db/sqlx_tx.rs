@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cadastre_core::durability::Proof;
 use sqlx::any::{Any, AnyRow, AnyTypeInfoKind};
 use sqlx::pool::PoolConnection;
 use sqlx::{AnyConnection, Executor, Row as _, ValueRef as _};
 
-use super::engine::{EngineKind, EngineTx};
+use super::engine::{EngineKind, EngineTx, Position};
 use super::error::DbError;
+use super::postgres;
 use super::sqlx_classify::{classify, classify_commit};
 use super::sqlx_engine::ConnectOptions;
 use super::value::{Row, Value};
@@ -28,6 +30,8 @@ pub(super) struct SqlxTx {
     /// None once the connection went back to its pool, cleanly.
     pub(super) conn: Option<PoolConnection<Any>>,
     pub(super) options: ConnectOptions,
+    /// The server that it runs on, where that is watched.
+    pub(super) server: String,
     /// Counts writing commits of an SQLite file; none where nothing is to be copied.
     pub(super) commits: Option<Arc<AtomicU32>>,
 }
@@ -74,6 +78,16 @@ impl SqlxTx {
         self.bounded(limit, async |conn| conn.execute(sql).await.map(|_| ()))
             .await?
             .map_err(|error| classify(kind, &error))
+    }
+
+    /// Several statements in one round trip; every row that any of them yields.
+    pub(super) async fn run_all(&mut self, sql: &'static str) -> Result<Vec<Row>, DbError> {
+        let (kind, limit) = (self.kind, self.options.statement_timeout);
+        let rows = self
+            .bounded(limit, async |conn| conn.fetch_all(sql).await)
+            .await?
+            .map_err(|error| classify(kind, &error))?;
+        rows.iter().map(|row| read_row(sql, row)).collect()
     }
 
     async fn rows(&mut self, sql: &'static str, args: &[Value]) -> Result<Vec<Row>, DbError> {
@@ -130,6 +144,20 @@ impl SqlxTx {
 
 #[async_trait]
 impl EngineTx for SqlxTx {
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    async fn position(&mut self) -> Result<Option<Position>, DbError> {
+        let policy = self.options.policy;
+        if policy.standbys == 0 || self.server.is_empty() {
+            return Ok(None);
+        }
+        let rows = self.rows(postgres::STANDBYS, &[]).await?;
+        let (at, proof) = postgres::standing(&rows, policy, None)?;
+        Ok(Some(Position { at, server: self.server.clone(), proven: proof == Proof::Proven }))
+    }
+
     async fn execute(&mut self, sql: &'static str, args: &[Value]) -> Result<u64, DbError> {
         let (kind, limit) = (self.kind, self.options.statement_timeout);
         self.bounded(limit, async |conn| bind(sql, args).execute(conn).await)
@@ -146,15 +174,6 @@ impl EngineTx for SqlxTx {
         // Clean: back to the pool.
         drop(self.finish().await?.conn.take());
         Ok(())
-    }
-
-    async fn commit_then(self: Box<Self>, sql: &'static str) -> Result<Result<Vec<Row>, DbError>, DbError> {
-        let mut done = self.finish().await?;
-        let rows = done.rows(sql, &[]).await;
-        if rows.is_ok() {
-            drop(done.conn.take());
-        }
-        Ok(rows)
     }
 
     async fn rollback(mut self: Box<Self>) {
