@@ -14,7 +14,7 @@ use cadastre_runtime::db::{Db, Position};
 
 use crate::error::LedgerError;
 use crate::sql::{self, ScopeRow, StoreRow};
-use crate::witness::{Marks, Raise, WitnessError};
+use crate::witness::{Marks, Raise};
 
 mod lift;
 mod lost;
@@ -472,18 +472,6 @@ impl Continuity {
         match &self.parts.witness {
             None => Ok(None),
             Some(witness) => self.believed(witness.read().await),
-        }
-    }
-
-    fn believed<T>(&self, result: Result<Option<T>, WitnessError>) -> Result<Option<T>, LedgerError> {
-        self.note(result.as_ref().map(|_| ()));
-        match (result, self.parts.mode) {
-            (Ok(value), _) => Ok(value),
-            (Err(WitnessError::Unavailable(why)), WitnessMode::BestEffort | WitnessMode::None) => {
-                tracing::debug!(why, "goes on without the best-effort witness");
-                Ok(None)
-            }
-            (Err(error), _) => Err(LedgerError::Witness(error.to_string())),
         }
     }
 

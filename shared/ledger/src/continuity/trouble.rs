@@ -24,6 +24,18 @@ pub(super) struct Trouble {
 }
 
 impl Continuity {
+    pub(super) fn believed<T>(&self, result: Result<Option<T>, WitnessError>) -> Result<Option<T>, LedgerError> {
+        self.note(result.as_ref().map(|_| ()));
+        match (result, self.parts.mode) {
+            (Ok(value), _) => Ok(value),
+            (Err(WitnessError::Unavailable(why)), WitnessMode::BestEffort | WitnessMode::None) => {
+                tracing::debug!(why, "goes on without the best-effort witness");
+                Ok(None)
+            }
+            (Err(error), _) => Err(LedgerError::Witness(error.to_string())),
+        }
+    }
+
     /// How the witness was when it was last asked.
     #[must_use]
     pub fn witness_status(&self) -> WitnessStatus {
