@@ -170,6 +170,7 @@ async fn a_regions_postgres_that_fails_inside_a_cut_goes_on_and_one_that_went_ba
     // is stopped for good.
     other.agent.kill9();
     cluster.region("eu").link.cut();
+    until("it is cut off", async || cluster.status("eu").await["uplink"]["state"] != "up").await;
     server.kill9();
     server.restart();
     take(&cluster, "eu", "orders", 500, 50, &exposed).await;
