@@ -5,14 +5,14 @@
 //!
 //! A lane has two stages. The first commits, one turn at a time. The second takes what is committed through the gate
 //! while the next turn commits: row committed, then the gate, then the answer, for every turn. Several turns that wait
-//! pass together by the newest mark of their generation: each row is written over the one before it, so a store that
-//! has the newest one has them all, and the witness that names it is past them all.
+//! pass together, each by its own row: the newest one would not do, as the store may have been put back between two turns,
+//! and the later one then stands in the place of the earlier.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cadastre_core::ids::{GrantId, Name};
-use cadastre_core::mark::{Generation, Mark, Scope};
+use cadastre_core::mark::{Mark, Scope};
 use cadastre_protocol::link::{Granted, Want};
 use tokio::sync::oneshot;
 
@@ -138,20 +138,16 @@ impl Authority {
                 }
                 std::mem::take(&mut lane.committed)
             };
-            let mut by_generation: BTreeMap<Generation, Vec<Turn>> = BTreeMap::new();
-            for turn in committed {
-                by_generation.entry(turn.mark.generation).or_default().push(turn);
-            }
-            for turns in by_generation.into_values() {
-                self.gate(&namespace, turns).await;
-            }
+            self.gate(&namespace, committed).await;
         }
     }
 
-    /// Takes turns of one generation through the gate, and answers.
+    /// Takes turns through the gate, and answers. One that does not pass holds back those that waited with it: its row is
+    /// gone, or the generation is another one, and their askers come again.
     async fn gate(&self, namespace: &Name, turns: Vec<Turn>) {
-        let Some(newest) = turns.iter().map(|turn| turn.mark).max_by_key(|mark| mark.seq) else { return };
-        let passed = self.continuity.pass(&[(Scope::Namespace(namespace.clone()), newest)]).await;
+        let scope = Scope::Namespace(namespace.clone());
+        let marks: Vec<(Scope, Mark)> = turns.iter().map(|turn| (scope.clone(), turn.mark)).collect();
+        let passed = self.continuity.pass(&marks).await;
         let error = passed.err().map(ServiceError::from);
         for turn in turns {
             match &error {

@@ -6,16 +6,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cadastre_core::continuity::{self, Gate, GateView, ScopeState, ScopeView, Start, WitnessMode};
+use cadastre_core::continuity::{self, ScopeState, ScopeView, Start, WitnessMode};
 use cadastre_core::ids::{ClusterId, RowId, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::roster::Entry;
-use cadastre_runtime::db::{Db, Position};
+use cadastre_runtime::db::Db;
 
 use crate::error::LedgerError;
 use crate::sql::{self, ScopeRow, StoreRow};
-use crate::witness::{Marks, Raise};
+use crate::witness::Marks;
 
+mod gate;
 mod lift;
 mod lost;
 mod standing;
@@ -27,9 +28,6 @@ pub use lift::{contains_marks, lift};
 pub use standing::{How, Parts, Standing};
 use trouble::Trouble;
 
-/// How often the gate re-reads the witness when another healthy process raised it in between.
-const GATE_TRIES: usize = 8;
-
 /// When a generation is opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Opens {
@@ -37,13 +35,6 @@ enum Opens {
     Always,
     /// Unless another process did so on this server.
     OnAnotherServer,
-}
-
-/// What the gate reads of one answer's scope.
-struct GateRow {
-    row: ScopeRow,
-    has_ours: bool,
-    contains: bool,
 }
 
 /// See the module's documentation.
@@ -327,103 +318,6 @@ impl Continuity {
             None => How::Testified,
         };
         Ok(self.stand(Standing { generation, how, may_fill: before.may_fill && generation == before.generation }))
-    }
-
-    /// The gate for committed rows: they may be answered when this returns. First answers and replays
-    /// alike go through it, a batch at once.
-    ///
-    /// # Errors
-    /// [`LedgerError::Closed`] where an answer must be dropped; the scope may be in quarantine now.
-    pub async fn pass(&self, answers: &[(Scope, Mark)]) -> Result<(), LedgerError> {
-        // All tries see the same server and rows, so the first one's proof holds for the later ones.
-        let mut proven = false;
-        for _ in 0..GATE_TRIES {
-            let scopes: Vec<Scope> = answers.iter().map(|(s, _)| s.clone()).collect();
-            let witnessed = match &self.parts.witness {
-                None => None,
-                Some(witness) => self.believed(witness.read_some(&scopes).await)?,
-            };
-            let (read, position) = self.gate_look(answers, witnessed.clone().unwrap_or_default()).await?;
-            let mut raises = Vec::new();
-            for ((scope, ours), GateRow { row, has_ours, contains }) in answers.iter().zip(read) {
-                let mark = witnessed.as_ref().and_then(|w| w.get(scope));
-                let verdict = continuity::gate(&GateView {
-                    ours,
-                    now: &row.view,
-                    same_server: row.same_server,
-                    has_ours,
-                    mode: self.parts.mode,
-                    witness_empty: witnessed.is_none(),
-                    witness: mark.map(|m| (m, contains)),
-                    may_fill: self.standing().may_fill,
-                });
-                match verdict {
-                    Gate::Answer => {}
-                    Gate::Raise => raises.push(Raise { scope: scope.clone(), was: mark.copied(), now: *ours }),
-                    Gate::Drop => return Err(LedgerError::Closed(scope.to_string())),
-                    Gate::Suspect(why) => return self.closed(scope, false, why).await,
-                    Gate::WentBack(why) => return self.closed(scope, true, why).await,
-                }
-            }
-            if let Some(position) = position.filter(|_| !proven) {
-                self.parts.db.prove(&position).await?;
-                proven = true;
-            }
-            if raises.is_empty() || self.raise_witness(witnessed.is_none(), raises).await? {
-                self.let_out(answers);
-                return Ok(());
-            }
-        }
-        Err(LedgerError::NotDurable("the witness kept moving; the same request gets its answer later".into()))
-    }
-
-    async fn closed(&self, scope: &Scope, back: bool, why: &str) -> Result<(), LedgerError> {
-        self.quarantine(back, why, vec![]).await?;
-        Err(LedgerError::Closed(scope.to_string()))
-    }
-
-    async fn gate_look(
-        &self,
-        answers: &[(Scope, Mark)],
-        witnessed: Marks,
-    ) -> Result<(Vec<GateRow>, Option<Position>), LedgerError> {
-        let answers = answers.to_vec();
-        self.parts
-            .db
-            .read("gate", move |tx| {
-                let (answers, witnessed) = (answers.clone(), witnessed.clone());
-                Box::pin(async move {
-                    // After the snapshot: it lies above every row that is seen here, the first answers' and the replays'.
-                    let position = tx.position().await?;
-                    let mut read = Vec::with_capacity(answers.len());
-                    for (scope, ours) in &answers {
-                        let row = sql::scope(tx, scope).await?;
-                        let row = row.ok_or_else(|| LedgerError::Closed(scope.to_string()))?;
-                        let has_ours = sql::has_row(tx, ours.row).await?;
-                        let contains = match witnessed.get(scope) {
-                            None => true,
-                            Some(mark) => continuity::contains(&row.view, mark, sql::has_row(tx, mark.row).await?),
-                        };
-                        read.push(GateRow { row, has_ours, contains });
-                    }
-                    Ok((read, position))
-                })
-            })
-            .await
-    }
-
-    async fn raise_witness(&self, empty: bool, raises: Vec<Raise>) -> Result<bool, LedgerError> {
-        let Some(witness) = &self.parts.witness else { return Ok(true) };
-        if empty {
-            return self.fill_witness(raises.into_iter().map(|r| (r.scope, r.now)).collect()).await;
-        }
-        let known = raises.iter().find(|r| r.scope == Scope::Roster).map(|r| r.was.map(|m| m.version()));
-        let roster = match known {
-            None => vec![],
-            Some(version) => self.roster_since(version.unwrap_or_default()).await?,
-        };
-        // A best-effort one that cannot be raised holds no answer up.
-        Ok(self.believed(witness.raise(raises, roster).await.map(Some))?.unwrap_or(true))
     }
 
     async fn roster_since(&self, version: (Generation, u64)) -> Result<Vec<Entry>, LedgerError> {

@@ -98,6 +98,7 @@ struct WitnessState {
     marks: Marks,
     roster: Roster,
     down: bool,
+    hangs: bool,
     bend: Option<WitnessBend>,
 }
 
@@ -140,8 +141,16 @@ impl SimWitness {
         self.state().down = down;
     }
 
+    /// Lets questions wait for their answers, or lets them go on.
+    pub fn set_hangs(&self, hangs: bool) {
+        self.state().hangs = hangs;
+    }
+
     async fn reach(&self) -> Result<(), WitnessError> {
         self.sim.sleep_us(self.sim.below(400)).await;
+        while self.state().hangs {
+            self.sim.sleep_ms(1).await;
+        }
         if self.state().down { Err(WitnessError::Unavailable("out of reach".to_owned())) } else { Ok(()) }
     }
 }

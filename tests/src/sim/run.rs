@@ -122,7 +122,11 @@ pub fn finish<T: Send + 'static>(world: &World, ms: u64, work: impl Future<Outpu
     lock(&cell).take()
 }
 
-fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {
+/// Two authorities, two regions with their agents, namespaces, and processes that issue by themselves.
+///
+/// # Errors
+/// In words.
+pub fn set_up(world: &mut World, profile: &Profile) -> Result<(), String> {
     world.start_authority(0, 0);
     let found = world.sim.clone();
     if !found.run_until(10_000, || world.operator().is_some()) {
