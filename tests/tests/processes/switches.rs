@@ -14,8 +14,11 @@ use tests::process::{Daemon, Spec};
 
 use crate::help::{assert_sound, quick, take, until};
 
+/// What a region may hold stands above what any machine's callers use: a switch is refused where both need more.
 async fn two() -> Cluster {
-    quick().region("eu").region("us").namespace_with("orders", fixed(20_000, 100)).start().await
+    let mut policy = fixed(20_000, 100);
+    policy["region_max_held"] = json!("20000000");
+    quick().region("eu").region("us").namespace_with("orders", policy).start().await
 }
 
 async fn begin(cluster: &Cluster, body: Value) -> Value {
