@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 pub use view::View;
 
 use crate::error::{AgentError, problem};
+use crate::knowers::Knowers;
 use crate::limits::Meters;
 use crate::orders::Orders;
 
@@ -129,6 +130,8 @@ pub struct Context {
     pub window_wake: Notify,
     /// What the authority's answers ask of this agent besides.
     pub orders: Orders,
+    /// Processes that read less than this one.
+    pub knowers: Knowers,
     meters: Meters,
     view: RwLock<Arc<View>>,
     health: Mutex<Health>,
@@ -155,6 +158,7 @@ impl Context {
             refill_wake: Notify::new(),
             window_wake: Notify::new(),
             orders: Orders::default(),
+            knowers: Knowers::default(),
             meters: Meters::default(),
             view: RwLock::new(Arc::new(View::default())),
             health: Mutex::new(Health::default()),

@@ -36,6 +36,7 @@ pub mod error;
 pub mod front;
 mod http;
 pub mod issuer;
+pub mod knowers;
 pub mod limits;
 pub mod link;
 pub mod loops;

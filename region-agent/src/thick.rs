@@ -3,9 +3,10 @@
 //! Invariant: whatever is answered was carved, or found again, in one transaction and has passed the region's gate; values
 //! are mapped by what is known after the carve. Absent on purpose: who may ask (the front), and HTTP.
 
+use cadastre_core::ids::Name;
 use cadastre_core::range::MAX_ORDINAL;
 use cadastre_protocol::error::Code;
-use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::ids::{Program, SegmentAnswer, SegmentRequest};
 
 use crate::auth::Service;
 use crate::context::View;
@@ -15,6 +16,24 @@ use crate::regional::{Carved, Order, Thick};
 use crate::sizing;
 
 impl Front {
+    /// Whether a process that issues by itself reads whatever it could be given.
+    ///
+    /// # Errors
+    /// `invalid_request` where it does not.
+    pub fn reads(
+        &self,
+        namespace: &Name,
+        service: &Name,
+        instance: &Name,
+        program: Option<&Program>,
+    ) -> Result<(), AgentError> {
+        let ctx = &self.agent().ctx;
+        match ctx.view().roster.namespace(namespace) {
+            Some(entry) => ctx.knowers.hear(entry, (namespace, service, instance), program, ctx.now().mono_ms),
+            None => Ok(()),
+        }
+    }
+
     /// A segment for a process of a service.
     ///
     /// # Errors
@@ -29,6 +48,7 @@ impl Front {
         if asked.want == 0 || asked.want > MAX_ORDINAL {
             return Err(problem(Code::InvalidRequest, format!("want: must be \"1\" to \"{MAX_ORDINAL}\"")));
         }
+        self.reads(&asked.namespace, &service.name, &asked.instance, asked.program.as_ref())?;
         let (ctx, pool) = (&self.agent().ctx, &self.agent().pool);
         let space = view.space_left(&asked.namespace, settings).saturating_add(pool.left(&asked.namespace));
         let order = Order {

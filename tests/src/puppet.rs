@@ -48,6 +48,7 @@ impl Puppet {
                 chain: None,
                 url: None,
                 version: "puppet".to_owned(),
+                knows: None,
                 clock_ms,
             },
             words: Words {
@@ -75,6 +76,7 @@ impl Puppet {
             wants,
             testimony: self.testimony.take(),
             drill: None,
+            clients: vec![],
         }
     }
 

@@ -32,7 +32,7 @@ impl Authority {
     /// # Errors
     /// `already_exists`, `invalid_request`, or those of the store.
     pub async fn new_namespace(&self, who: &str, new: NewNamespace) -> Result<NamespaceView, ServiceError> {
-        let (name, now) = (new.name.clone(), self.now_ms());
+        let (name, now, knowers) = (new.name.clone(), self.now_ms(), self.knowers().await?);
         self.change(who, "namespace", move |roster| {
             let (entry, effect) = match roster.namespace(&new.name) {
                 Some(held) if held.deleted => (revived(held, &new)?, Effect::None),
@@ -41,6 +41,7 @@ impl Authority {
                 }
                 None => (defined(&new, roster, now)?, Effect::NewScope),
             };
+            super::knowers::check(&knowers, std::iter::once((&new.name, &entry)))?;
             Ok((vec![Change { name: new.name.clone(), body: Body::Namespace(entry), effect }], ()))
         })
         .await?;
@@ -57,7 +58,7 @@ impl Authority {
         name: &Name,
         patch: NamespacePatch,
     ) -> Result<NamespaceView, ServiceError> {
-        let watermark = self.watermark(name).await?;
+        let (watermark, knowers) = (self.watermark(name).await?, self.knowers().await?);
         let wanted = name.clone();
         self.change(who, "namespace_patch", move |roster| {
             let mut entry = live_namespace(roster, &wanted)?.clone();
@@ -78,6 +79,7 @@ impl Authority {
                     return Err(invalid(format!("sequence: a namespace of kind {} has none", entry.kind.as_str())));
                 }
                 entry.definition = entry.definition.append(watermark, sequence).map_err(invalid)?;
+                super::knowers::check(&knowers, std::iter::once((&wanted, &entry)))?;
                 effect = Effect::LockAt(watermark);
             }
             check_readers(&entry)?;

@@ -189,9 +189,11 @@ impl Authority {
         with_marks: bool,
     ) -> Result<Heard, ServiceError> {
         let fresh = if with_marks { self.unnoted(caller, message) } else { Vec::new() };
+        let news = self.news_of_knowers(caller, message);
         let hearing = Hearing {
             region: caller.clone(),
             fresh: fresh.clone(),
+            news: news.clone(),
             epoch: region.epoch,
             message: message.clone(),
             with_marks,
@@ -211,6 +213,7 @@ impl Authority {
             .await?;
         if matches!(heard, Heard::Well(_)) {
             self.note(caller, message.sender.store_id, fresh);
+            self.wrote_of_knowers(news);
         }
         Ok(heard)
     }
@@ -336,6 +339,8 @@ struct Hearing {
     with_marks: bool,
     /// Marks that are news of this region.
     fresh: Vec<ScopeMark>,
+    /// What is news of those who read less than there is.
+    news: Vec<super::knowers::News>,
     digest: String,
     /// Fresh, for the sender's next request.
     chain: String,
@@ -397,6 +402,9 @@ impl Hearing {
         }
         for mark in &self.fresh {
             sql::remember(tx, &self.region, sender.store_id, mark).await?;
+        }
+        for news in &self.news {
+            news.clone().write(tx).await?;
         }
         for usage in &self.message.usage {
             sql::put_usage(tx, &self.region, self.epoch, usage, self.now_ms).await?;

@@ -13,6 +13,7 @@ pub mod gauges;
 pub mod grants;
 pub mod headroom;
 mod homes;
+mod knowers;
 pub mod lanes;
 pub mod line;
 pub mod link;
@@ -83,6 +84,8 @@ pub struct Authority {
     known: RwLock<Arc<Known>>,
     lanes: Mutex<BTreeMap<Name, lanes::Lane>>,
     noted: Mutex<memory::Noted>,
+    /// What was written of those who read less than there is.
+    knowers: Mutex<knowers::Written>,
     seen: Mutex<trend::Seen>,
     picture: tokio::sync::Mutex<Option<Arc<overview::Picture>>>,
     /// When the gauges were last published, by the monotonic clock.
@@ -144,6 +147,7 @@ impl Authority {
             known: RwLock::new(Arc::new(Known::default())),
             lanes: Mutex::new(BTreeMap::new()),
             noted: Mutex::default(),
+            knowers: Mutex::default(),
             seen: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
             gauges_at_ms: Mutex::default(),

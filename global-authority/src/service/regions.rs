@@ -22,7 +22,7 @@ impl Authority {
     /// `already_exists`, `name_retired`, or those of the store.
     pub async fn new_region(&self, who: &str, name: Name) -> Result<NewRegion, ServiceError> {
         let (secret, token) = self.new_token(Prefix::Region);
-        let wanted = name.clone();
+        let (wanted, knowers) = (name.clone(), self.knowers().await?);
         let region_id = self
             .change(who, "region", move |roster| {
                 match roster.region(&name).map(|r| r.state) {
@@ -34,6 +34,7 @@ impl Authority {
                     }
                     Some(_) => return Err(problem(Code::AlreadyExists, format!("there is a region {name} already"))),
                 }
+                super::knowers::check_all(&knowers, roster)?;
                 let region_id = next_region_id(roster)?;
                 let entry = RegionEntry {
                     region_id,
@@ -188,7 +189,7 @@ impl Authority {
                 })
             })
             .await?;
-        let known = self.known();
+        let (known, knowers) = (self.known(), self.knowers().await?);
         let view = |name: &Name, region: &RegionEntry| RegionView {
             name: name.clone(),
             region_id: region.region_id,
@@ -197,6 +198,7 @@ impl Authority {
             agents: sessions.iter().filter(|s| s.region == *name).map(|s| agent_view(s, now)).collect(),
             last_heard_seconds: kept.get(name).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000),
             waiting_for: waiting_for(region, established.contains(name)),
+            read_less: super::knowers::views(&knowers, name, now),
         };
         Ok(known.roster.regions().map(|(name, region)| view(name, region)).collect())
     }

@@ -6,6 +6,7 @@
 mod audit;
 mod grants;
 mod holdings;
+mod knowers;
 mod operations;
 mod remembered;
 mod sessions;
@@ -17,6 +18,7 @@ use cadastre_runtime::db::{DbError, Migration, Row};
 pub use audit::*;
 pub use grants::*;
 pub use holdings::*;
+pub use knowers::*;
 pub use operations::*;
 pub use remembered::*;
 pub use sessions::*;
@@ -30,6 +32,7 @@ pub const MIGRATIONS: &[Migration] = &[
     audit::AUDIT_PLACE,
     (5, "operations", operations::OPERATION_TABLES),
     (6, "server", SERVER_COLUMN),
+    knowers::KNOWERS,
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

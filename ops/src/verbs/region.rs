@@ -97,7 +97,7 @@ fn list(answer: Value) -> Result<(), CliError> {
     let regions: Vec<RegionView> = typed(rows(answer, "regions"))?;
     let mut table =
         Table::new(&["region", ">nr", "state", ">epoch", "heard", "agent", "version", ">clock", "waits for"]);
-    for region in regions {
+    for region in &regions {
         let heard = region.last_heard_seconds.map_or_else(|| "never".to_owned(), ago);
         let mut row = vec![
             region.name.to_string(),
@@ -117,7 +117,33 @@ fn list(answer: Value) -> Result<(), CliError> {
         }
     }
     table.print("no regions yet: `cadastre region create NAME`");
+    read_less(&regions);
     Ok(())
+}
+
+/// Those who could not follow a wider definition, where there are any.
+fn read_less(regions: &[RegionView]) {
+    let mut table =
+        Table::new(&["reads less", "region", "service", "namespace", "version", ">up to", "kinds", "heard"]);
+    let mut found = false;
+    for region in regions {
+        for one in &region.read_less {
+            found = true;
+            table.row(vec![
+                one.instance.clone(),
+                region.name.to_string(),
+                one.service.clone().unwrap_or_else(|| "(agent)".to_owned()),
+                one.namespace.clone().unwrap_or_else(|| "(all)".to_owned()),
+                one.version.clone(),
+                one.knows.largest.to_string(),
+                one.knows.kinds.join(" "),
+                ago(one.last_heard_seconds),
+            ]);
+        }
+    }
+    if found {
+        table.print("");
+    }
 }
 
 fn agent(agent: &AgentView) -> Vec<String> {

@@ -18,6 +18,7 @@ use crate::regional::windows::{Deed, Embedded, Post, Posted};
 /// `[lo, hi)` only, each place once; after a fork, take another one.
 pub async fn take(State(app): State<App>, request: Request) -> Answer<(StatusCode, axum::Json<WorkerAnswer>)> {
     let (caller, asked) = read::<WorkerRequest>(&app, request, |asked| &asked.namespace).await?;
+    app.front().reads(&asked.namespace, &caller.service, &asked.instance, asked.program.as_ref()).map_err(refuse)?;
     let deed = Deed::Take { allocation_id: asked.allocation_id, above: asked.above.unwrap_or(0) };
     let post = Post {
         namespace: asked.namespace,

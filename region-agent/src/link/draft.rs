@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use cadastre_core::ids::{AllocationId, Name};
+use cadastre_core::knows::Knows;
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::namespace::NamespaceKind;
 use cadastre_ledger::continuity::How;
@@ -80,6 +81,7 @@ impl Link {
                 chain: talk.chain.clone(),
                 url: me.url.clone(),
                 version: me.version.clone(),
+                knows: Some(Knows::all()),
                 clock_ms: self.ctx.now().wall_ms,
             },
             words: Words {
@@ -96,6 +98,7 @@ impl Link {
             wants,
             testimony,
             drill: self.ctx.orders.word(self.ctx.now().mono_ms),
+            clients: self.ctx.knowers.words(self.ctx.now().mono_ms),
         })
     }
 

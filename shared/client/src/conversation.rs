@@ -156,6 +156,7 @@ impl Conversation {
             want: pending.want,
             above: (need.floor > 0).then_some(need.floor),
             chain: self.region_of(agent).and_then(|region| self.chains.get(region)).cloned(),
+            program: Some(crate::wire::program()),
         }
     }
 

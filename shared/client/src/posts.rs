@@ -56,6 +56,7 @@ async fn take(desk: &Desk, post: &Post, allocation_id: AllocationId) -> Result<(
             clock: Some(system::wall_ms()),
             above: (above > 0).then_some(above),
             chain,
+            program: Some(crate::wire::program()),
         };
         let asked_ms = system::wall_ms();
         match desk.worker("POST", agent, "", &request).await {

@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cadastre_core::knows::Knows;
 use cadastre_protocol::error::Problem;
-use cadastre_protocol::ids::{SegmentAnswer, SegmentRequest};
+use cadastre_protocol::ids::{Program, SegmentAnswer, SegmentRequest};
 use cadastre_protocol::operate::HomeAddress;
 use reqwest::Method;
 use serde::Serialize;
@@ -43,6 +44,11 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
+}
+
+/// What is said of this software: its version, and that it reads everything of this build.
+pub(crate) fn program() -> Program {
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), knows: Knows::all() }
 }
 
 /// How agents are asked.

@@ -16,6 +16,7 @@
 //! | [`switch`], [`drill`] | a home moves step by step; what a rehearsal may do, and how it went |
 //! | [`roster`] | who exists, as versioned entries that both tiers keep and unite |
 //! | [`mark`], [`continuity`] | marks, generations, the gate, and the verdict on a store that went back |
+//! | [`knows`] | who reads what: values, kinds and layouts that a process cannot follow |
 //! | [`principal`] | who is calling, by the roster's token hashes |
 //! | [`plan`] | headroom arithmetic |
 //! | [`outlook`] | is anything wrong: the levels that page, CLI and alerts share |
@@ -29,6 +30,7 @@ pub mod drill;
 pub mod durability;
 pub mod ids;
 pub mod invariant;
+pub mod knows;
 pub mod layout;
 pub mod mark;
 pub mod namespace;

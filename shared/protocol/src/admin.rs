@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use cadastre_core::decimal;
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Name, RegionId};
 use cadastre_core::invariant::Finding;
+use cadastre_core::knows::Knows;
 use cadastre_core::mark::Generation;
 use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::registry::RegionState;
@@ -64,6 +65,28 @@ pub struct RegionView {
     pub last_heard_seconds: Option<u64>,
     /// Why it gets no grant, where it gets none.
     pub waiting_for: Option<String>,
+    /// Agents and processes that read less than there is: nothing is defined, and no region added, that they could not
+    /// follow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_less: Vec<KnowerView>,
+}
+
+/// An agent, or a process of a service, that reads less than there is.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct KnowerView {
+    /// The namespace that a process asked for; an agent has none.
+    pub namespace: Option<String>,
+    /// The service that it is of; an agent has none.
+    pub service: Option<String>,
+    /// A process as it names itself; an agent by its incarnation, or by its store where that is its own.
+    pub instance: String,
+    /// Its software.
+    pub version: String,
+    /// What it reads: `largest`, `kinds`, `layouts`.
+    #[schema(value_type = Object)]
+    pub knows: Knows,
+    /// Seconds since it was last heard of.
+    pub last_heard_seconds: u64,
 }
 
 /// One agent of a region.

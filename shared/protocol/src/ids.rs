@@ -1,6 +1,7 @@
 //! What callers of an agent send and get.
 
 use cadastre_core::ids::{AllocationId, Epoch, GrantId, Incarnation, Name, SegmentId};
+use cadastre_core::knows::Knows;
 use cadastre_core::layout::Layout;
 use cadastre_core::quota::Tenant;
 use cadastre_core::{decimal, registry::RegionState};
@@ -92,6 +93,28 @@ pub struct SegmentRequest {
     /// The token of the last answer of this incarnation; absent in its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,
+    /// What asks; without it, software of the first version, which reads everything that there was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// The software of a process that issues by itself.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its version; the first 64 characters are kept.
+    pub version: String,
+    /// What it can read: `largest` (a decimal string), `kinds`, `layouts`. It is given nothing that it cannot.
+    #[schema(value_type = Object)]
+    pub knows: Knows,
+}
+
+impl Program {
+    /// What is kept of it, and bounded.
+    #[must_use]
+    pub fn here(&self) -> Self {
+        Self { version: self.version.chars().take(64).collect(), knows: self.knows.here() }
+    }
 }
 
 /// A segment.

@@ -11,12 +11,14 @@ use cadastre_core::decimal;
 use cadastre_core::ids::{
     AllocationId, ClusterId, DrillId, Epoch, GrantId, Incarnation, Name, RegionId, RequestNo, SessionNo, StoreId,
 };
+use cadastre_core::knows::Knows;
 use cadastre_core::mark::{Generation, Mark, ScopeMark};
 use cadastre_core::registry::RegionState;
 use cadastre_core::roster::Entry;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Problem;
+use crate::ids::Program;
 use crate::operate::{DrillOrder, DrillWord, Expect, HomeAddress};
 
 /// The largest body of a link message, in bytes: a complete testimony of 10,000 namespaces fits.
@@ -52,6 +54,9 @@ pub struct Sender {
     pub url: Option<String>,
     /// The sender's software version.
     pub version: String,
+    /// What the sender can read; who says nothing is of the first version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knows: Option<Knows>,
     /// The sender's wall clock, milliseconds since the Unix epoch.
     #[serde(with = "decimal::unsigned")]
     pub clock_ms: u64,
@@ -189,6 +194,25 @@ pub struct Message {
     /// What the agent saw of a drill, until an answer says that it was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<DrillWord>,
+    /// Processes that asked the sender lately and read less than it does; some, in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientWord>,
+}
+
+/// A process that issues by itself, and reads less than the agent which gives it segments or workers.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientWord {
+    /// Of which service.
+    pub service: Name,
+    /// As it names itself.
+    pub instance: Name,
+    /// What it asked for.
+    pub namespace: Name,
+    /// Its software.
+    pub program: Program,
+    /// When it last asked, in milliseconds before the message.
+    pub quiet_ms: u64,
 }
 
 /// Where the sender's region stands.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::ids::Program;
+
 /// `POST /v1/workers`: an id to stamp with, and until when.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +37,9 @@ pub struct WorkerRequest {
     /// The token of the last answer of this incarnation; absent in its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,
+    /// What asks, as in a request for a segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
 }
 
 /// `POST /v1/workers/{worker}/renew`, by the process that holds the worker.

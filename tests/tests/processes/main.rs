@@ -28,6 +28,7 @@ mod layouts;
 mod origins;
 mod quotas;
 mod radius;
+mod readers;
 mod rebuild;
 mod redefined;
 mod redis_clients;
