@@ -209,6 +209,11 @@ impl Daemon {
         }
     }
 
+    /// The process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        lock(&self.running).as_ref().map(Managed::pid)
+    }
+
     /// Whether it runs (a paused one does).
     pub fn is_alive(&self) -> bool {
         lock(&self.running).as_ref().is_some_and(Managed::is_alive)

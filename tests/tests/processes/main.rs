@@ -22,6 +22,7 @@ mod drills;
 mod failovers;
 mod growth;
 mod hand;
+mod held;
 mod help;
 mod kills;
 mod layouts;
