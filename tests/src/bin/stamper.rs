@@ -3,7 +3,7 @@
 //!
 //! One line for each call: `id THREAD NUMBER`, or `error THREAD CODE`.
 
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
 use std::time::Duration;
