@@ -44,7 +44,7 @@ pub enum Authority {
 /// # Errors
 /// Where something does not start.
 pub async fn start(who: Authority, effort: Effort) -> Result<Measured, CliError> {
-    let mut site = Site::start(None).await?;
+    let mut site = Site::start(None, 0).await?;
     site.start_agent(None).await?;
     site.first_id().await?;
     site.stop_agent().await;
@@ -74,7 +74,7 @@ pub async fn start(who: Authority, effort: Effort) -> Result<Measured, CliError>
 /// # Errors
 /// Where something does not start.
 pub async fn memory(namespaces: u32, hot: u32, effort: Effort) -> Result<Measured, CliError> {
-    let mut site = Site::start(None).await?;
+    let mut site = Site::start(None, 0).await?;
     let names = (0..namespaces).map(|n| setup::name(&format!("space-{n}"))).collect::<Result<Vec<_>, _>>()?;
     let authority = site.authority()?;
     for some in names.chunks(AT_ONCE as usize) {
@@ -94,6 +94,18 @@ pub async fn memory(namespaces: u32, hot: u32, effort: Effort) -> Result<Measure
         site.stop_agent().await;
     }
     site.stop().await;
+    Ok(measured)
+}
+
+/// What each of so many idle namespaces adds to the resident memory of an agent, in bytes: the same agent with them and
+/// without, each started anew.
+///
+/// # Errors
+/// Where something does not start.
+pub async fn idle(namespaces: u32, effort: Effort) -> Result<Measured, CliError> {
+    let (without, with) = (memory(1, 1, effort).await?.ours(), memory(1 + namespaces, 1, effort).await?.ours());
+    let mut measured = Measured::default();
+    measured.add(OURS, (with - without) * 1e6 / f64::from(namespaces));
     Ok(measured)
 }
 

@@ -5,6 +5,7 @@
 //! disk before anybody is answered. Absent on purpose: the message around a want (a region sends one every few
 //! seconds; a want is what many of them do at once).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use global_authority::service::Authority;
 use global_authority::service::grants::Asker;
 
 use super::Effort;
-use super::postgres::Postgres;
+use super::postgres::{Postgres, Standby};
 use super::rounds::{OURS, Result as Measured, quantile};
 use super::site::Site;
 use crate::error::CliError;
@@ -43,7 +44,7 @@ pub enum Figure {
 /// Both figures, measured once.
 #[derive(Default)]
 pub struct Grants {
-    measured: Option<[Measured; 2]>,
+    measured: BTreeMap<Standby, [Measured; 2]>,
 }
 
 impl Grants {
@@ -51,25 +52,29 @@ impl Grants {
     ///
     /// # Errors
     /// Where something does not start, or refuses.
-    pub async fn run(&mut self, figure: Figure, effort: Effort) -> Result<Measured, CliError> {
-        let measured = match self.measured.take() {
-            Some(measured) => measured,
-            None => measure(effort).await?,
+    pub async fn run(&mut self, standby: Standby, figure: Figure, effort: Effort) -> Result<Measured, CliError> {
+        let [per_second, p99] = match self.measured.get(&standby) {
+            Some(measured) => measured.clone(),
+            None => measure(standby, effort).await?,
         };
         let wanted = match figure {
-            Figure::PerSecond => measured[0].clone(),
-            Figure::P99 => measured[1].clone(),
+            Figure::PerSecond => per_second.clone(),
+            Figure::P99 => p99.clone(),
         };
-        self.measured = Some(measured);
+        self.measured.insert(standby, [per_second, p99]);
         Ok(wanted)
     }
 }
 
-async fn measure(effort: Effort) -> Result<[Measured; 2], CliError> {
+async fn measure(standby: Standby, effort: Effort) -> Result<[Measured; 2], CliError> {
     let server = Postgres::start().await?;
     let hot = connected(&server.url()).await?;
+    let follower = match standby {
+        Standby::None => None,
+        Standby::Synchronous => Some(server.follower().await?),
+    };
     hot.write("bench_make", |tx| Box::pin(super::sql::make(tx))).await.map_err(broken)?;
-    let mut site = Site::start(Some(server.url())).await?;
+    let mut site = Site::start(Some(server.url()), u32::from(follower.is_some())).await?;
     site.start_agent(None).await?;
     site.first_id().await?;
     let (authority, asker) = (site.authority()?, site.asker()?);
@@ -87,6 +92,9 @@ async fn measure(effort: Effort) -> Result<[Measured; 2], CliError> {
     }
     site.stop().await;
     drop(hot);
+    if let Some(follower) = follower {
+        follower.stop().await;
+    }
     server.stop().await;
     Ok(measured)
 }

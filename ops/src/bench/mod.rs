@@ -92,12 +92,13 @@ impl Rooms {
         match kind {
             Kind::InProcess(threads, contenders) => Ok(in_process::run(threads, contenders, effort)),
             Kind::Served(load) => self.served.run(load, effort).await,
-            Kind::Grants(figure) => {
+            Kind::Grants(standby, figure) => {
                 // Its peer must not share the machine with a cluster that idles.
                 std::mem::take(&mut self.served).stop().await;
-                self.grants.run(figure, effort).await
+                self.grants.run(standby, figure, effort).await
             }
             Kind::Start(authority) => agents::start(authority, effort).await,
+            Kind::Idle { namespaces } => agents::idle(namespaces, effort).await,
             Kind::Memory { namespaces, hot } => agents::memory(namespaces, hot, effort).await,
             Kind::Worked(figure) => self.worked.run(figure).await,
         }

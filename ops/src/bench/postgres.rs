@@ -13,11 +13,27 @@ use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use cadastre_runtime::clock::Stopwatch;
+
 use super::served::{answers, free_port};
 use crate::error::CliError;
 
 /// A stop may take so long.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// A standby attaches in so many seconds.
+const ATTACHES_IN: f64 = 30.0;
+
+/// What follows the server.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Standby {
+    /// Nothing.
+    None,
+    /// One that every commit waits for.
+    Synchronous,
+}
+
+/// The name of the synchronous standby.
+const FOLLOWER: &str = "follower";
 
 /// A running server.
 pub struct Postgres {
@@ -40,6 +56,50 @@ impl Postgres {
         }
         let arguments = ["-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--no-locale", "-D"];
         run(as_server_user(&binaries.join("initdb"), folder.path()).args(arguments).arg(&data)).await?;
+        Self::launch(&binaries, folder).await
+    }
+
+    /// A standby of this one, for which every commit waits from now on.
+    ///
+    /// # Errors
+    /// Where it does not start, or does not attach in time.
+    pub async fn follower(&self) -> Result<Self, CliError> {
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let binaries = binaries().ok_or_else(|| failed("pg_basebackup is not installed"))?;
+        if geteuid().is_root() {
+            run(Command::new("chown").arg("postgres").arg(folder.path())).await?;
+        }
+        let primary = format!("host=127.0.0.1 port={} user=postgres application_name={FOLLOWER}", self.port);
+        let arguments = ["-X", "stream", "-c", "fast", "-R", "-d", &primary, "-D"];
+        let mut copy = as_server_user(&binaries.join("pg_basebackup"), folder.path());
+        run(copy.args(arguments).arg(folder.path().join("data"))).await?;
+        let follower = Self::launch(&binaries, folder).await?;
+        for statement in
+            [format!("ALTER SYSTEM SET synchronous_standby_names = '{FOLLOWER}'"), "SELECT pg_reload_conf()".to_owned()]
+        {
+            self.psql(&statement).await?;
+        }
+        let watch = Stopwatch::start();
+        while self.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'").await?.trim() != "1" {
+            if watch.seconds() > ATTACHES_IN {
+                return Err(failed("the standby does not become synchronous"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(follower)
+    }
+
+    async fn psql(&self, statement: &str) -> Result<String, CliError> {
+        let output = Command::new("psql").args(["-X", "-A", "-t", "-c", statement, &self.url()]).output().await;
+        let output = output.map_err(failed)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(failed(String::from_utf8_lossy(&output.stderr)))
+    }
+
+    async fn launch(binaries: &Path, folder: TempDir) -> Result<Self, CliError> {
+        let data = folder.path().join("data");
         let port = free_port()?;
         let settings = [
             format!("port={port}"),

@@ -3,6 +3,7 @@
 use super::agents::Authority;
 use super::grants::{self, HOT_ROW};
 use super::in_process::Contenders;
+use super::postgres::Standby;
 use super::served::Load;
 use super::stamped::{FERROID, UUID};
 use super::worked;
@@ -15,9 +16,14 @@ pub enum Kind {
     /// Processes and sockets.
     Served(Load),
     /// Grants on PostgreSQL.
-    Grants(grants::Figure),
+    Grants(Standby, grants::Figure),
     /// A start of an agent.
     Start(Authority),
+    /// What an idle namespace adds to an agent's memory.
+    Idle {
+        /// How many more there are.
+        namespaces: u32,
+    },
     /// An agent's memory.
     Memory {
         /// That it knows.
@@ -90,6 +96,8 @@ const STAMPED: Row = Row {
     kind: Kind::InProcess(1, Contenders::Stamps(16)),
     ..STRICT
 };
+
+const RESP_CPU: Row = Row { unit: "us/call", against: Some("redis-server"), less_is_better: true, ..SERVED };
 
 const UUIDS: Row = Row {
     what: "UUIDs of version 7, one a call",
@@ -196,19 +204,49 @@ pub static ROWS: &[Row] = &[
         ..SERVED
     },
     Row {
+        name: "resp-p1-cpu",
+        what: "INCR, -P 1: the serving process's use of the processor (ours: authority and two regions in one)",
+        target: 0.8,
+        kind: Kind::Served(Load::RespCpu(1)),
+        ..RESP_CPU
+    },
+    Row {
+        name: "resp-p16-cpu",
+        what: "INCR, -P 16: the same",
+        target: 0.8,
+        kind: Kind::Served(Load::RespCpu(16)),
+        ..RESP_CPU
+    },
+    Row {
         name: "grants-pg",
         what: "grants of one namespace to 64 requesters at once, on PostgreSQL",
         unit: "grants/s",
         against: Some(HOT_ROW),
         target: 10.0,
-        kind: Kind::Grants(grants::Figure::PerSecond),
+        kind: Kind::Grants(Standby::None, grants::Figure::PerSecond),
         ..SERVED
     },
     Row {
         name: "grants-pg-p99",
         what: "the same: the slowest hundredth takes",
         target: 20.0,
-        kind: Kind::Grants(grants::Figure::P99),
+        kind: Kind::Grants(Standby::None, grants::Figure::P99),
+        ..MILLISECONDS
+    },
+    Row {
+        name: "grants-pg-sync",
+        what: "the same with a synchronous standby, ours with the proof (CADASTRE_REQUIRE_SYNC=1)",
+        unit: "grants/s",
+        against: Some(HOT_ROW),
+        target: 10.0,
+        kind: Kind::Grants(Standby::Synchronous, grants::Figure::PerSecond),
+        ..SERVED
+    },
+    Row {
+        name: "grants-pg-sync-p99",
+        what: "the same: the slowest hundredth takes",
+        target: 20.0,
+        kind: Kind::Grants(Standby::Synchronous, grants::Figure::P99),
         ..MILLISECONDS
     },
     Row {
@@ -238,6 +276,14 @@ pub static ROWS: &[Row] = &[
         unit: "MB",
         target: 100.0,
         kind: Kind::Memory { namespaces: 10_000, hot: 100 },
+        ..MILLISECONDS
+    },
+    Row {
+        name: "memory-idle",
+        what: "what one idle namespace adds to an agent: 10,000 of them, and none",
+        unit: "bytes",
+        target: 2_048.0,
+        kind: Kind::Idle { namespaces: 10_000 },
         ..MILLISECONDS
     },
     Row {

@@ -35,6 +35,8 @@ pub enum Load {
     HttpRanges(u32),
     /// INCR with so many commands in flight on each of 50 connections: requests a second.
     Resp(u32),
+    /// The same: what the serving process used of the processor, in microseconds a command.
+    RespCpu(u32),
 }
 
 /// The dev cluster's namespace that gets the policy of [`Served::widen`].
@@ -95,20 +97,27 @@ impl Served {
                 into.add(OURS, many.per_second);
                 into.add("count 1", one.per_second);
             }
-            Load::Resp(pipeline) => {
-                let requests = RESP_PER_SECOND * pipeline.min(8) * seconds;
-                let own = self.own().await?;
-                let token = own.file.service_token.clone();
-                let address = own.file.regions.first().and_then(|r| r.resp.clone());
-                let port = address.and_then(|a| a.rsplit(':').next()?.parse::<u16>().ok());
-                let port =
-                    port.ok_or_else(|| CliError::failed("the agent has no Redis address", "look at dev.json"))?;
-                into.add(OURS, redis_benchmark(port, Some(&token), pipeline, requests).await?);
-                let port = self.redis().await?;
-                into.add("redis-server", redis_benchmark(port, None, pipeline, requests).await?);
+            Load::Resp(pipeline) | Load::RespCpu(pipeline) => {
+                let is_cpu = matches!(load, Load::RespCpu(_));
+                for (name, (per_second, cpu)) in self.resp(pipeline, seconds).await? {
+                    into.add(name, if is_cpu { cpu } else { per_second });
+                }
             }
         }
         Ok(())
+    }
+
+    /// Ours and Redis: requests a second, and microseconds of the processor a request. Ours is the whole cluster's process.
+    async fn resp(&mut self, pipeline: u32, seconds: u32) -> Result<[(&'static str, (f64, f64)); 2], CliError> {
+        let requests = RESP_PER_SECOND * pipeline.min(8) * seconds;
+        let own = self.own().await?;
+        let (token, pid) = (own.file.service_token.clone(), own.process.id());
+        let address = own.file.regions.first().and_then(|r| r.resp.clone());
+        let port = address.and_then(|a| a.rsplit(':').next()?.parse::<u16>().ok());
+        let port = port.ok_or_else(|| CliError::failed("the agent has no Redis address", "look at dev.json"))?;
+        let ours = redis_benchmark((port, pid), Some(&token), pipeline, requests).await?;
+        let theirs = redis_benchmark(self.redis().await?, None, pipeline, requests).await?;
+        Ok([(OURS, ours), ("redis-server", theirs)])
     }
 
     /// Gives a namespace segments that outlast a commit, as whoever asks for hundreds of millions a second would.
@@ -146,17 +155,18 @@ impl Served {
         Ok(url)
     }
 
-    async fn redis(&mut self) -> Result<u16, CliError> {
-        if let Some((_, port)) = &self.redis {
-            return Ok(*port);
+    async fn redis(&mut self) -> Result<(u16, Option<u32>), CliError> {
+        if let Some((process, port)) = &self.redis {
+            return Ok((*port, process.id()));
         }
         let port = free_port()?;
         let number = port.to_string();
         let arguments = ["--port", &number, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"];
         let process = spawn(Command::new("redis-server").args(arguments))?;
         answers(port).await?;
+        let pid = process.id();
         self.redis = Some((process, port));
-        Ok(port)
+        Ok((port, pid))
     }
 
     /// Stops what was started.
@@ -242,7 +252,14 @@ fn milliseconds(text: &str) -> Option<f64> {
     number.parse::<f64>().ok().map(|n| n * factor)
 }
 
-async fn redis_benchmark(port: u16, token: Option<&str>, pipeline: u32, requests: u32) -> Result<f64, CliError> {
+/// Requests a second, and what the process that serves them used of the processor, in microseconds a request.
+async fn redis_benchmark(
+    (port, pid): (u16, Option<u32>),
+    token: Option<&str>,
+    pipeline: u32,
+    requests: u32,
+) -> Result<(f64, f64), CliError> {
+    let before = super::page::cpu_seconds(pid)?;
     let mut command = Command::new("redis-benchmark");
     command.args(["-p", &port.to_string(), "-c", "50", "-P", &pipeline.to_string(), "-n", &requests.to_string(), "-q"]);
     if let Some(token) = token {
@@ -253,9 +270,11 @@ async fn redis_benchmark(port: u16, token: Option<&str>, pipeline: u32, requests
         let (before, _) = line.split_once(" requests per second")?;
         before.rsplit(' ').next()?.parse::<f64>().ok()
     });
-    figure.ok_or_else(|| {
+    let figure = figure.ok_or_else(|| {
         CliError::failed(format!("redis-benchmark's answer cannot be read:\n{text}"), "try another version of it")
-    })
+    })?;
+    let used = super::page::cpu_seconds(pid)? - before;
+    Ok((figure, used * 1e6 / f64::from(requests)))
 }
 
 /// This binary.

@@ -41,6 +41,7 @@ const PATIENCE: f64 = 120.0;
 pub struct Site {
     folder: TempDir,
     database: Option<String>,
+    require_sync: u32,
     operator: Secret,
     authority: Option<RunningAuthority>,
     authority_at: SocketAddr,
@@ -53,17 +54,18 @@ pub struct Site {
 }
 
 impl Site {
-    /// An authority on a file, or in this database; no agent yet.
+    /// An authority on a file, or in this database, where a commit reaches so many synchronous standbys; no agent yet.
     ///
     /// # Errors
     /// Where it does not start.
-    pub async fn start(database: Option<String>) -> Result<Self, CliError> {
+    pub async fn start(database: Option<String>, require_sync: u32) -> Result<Self, CliError> {
         let folder = tempfile::tempdir().map_err(|e| failed(e.to_string()))?;
         let operator = setup::operator_token(&folder.path().join("operator-token"))?;
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let mut site = Self {
             folder,
             database,
+            require_sync,
             operator,
             authority: None,
             authority_at: at(free_port()?),
@@ -112,6 +114,7 @@ impl Site {
         config.store.data = Some(self.folder.path().join("authority"));
         config.store.witness = Some(witness(&self.folder.path().join("authority-witness")));
         config.store.database_url = self.database.as_deref().map(SecretUrl::new);
+        config.store.require_sync = Some(self.require_sync);
         config.http.listen = Some(self.authority_at);
         config.bootstrap_token = Some(self.operator.clone());
         let started = global_authority::start(config, Shutdown::new()).await.map_err(|e| failed(e.to_string()))?;

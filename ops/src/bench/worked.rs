@@ -92,7 +92,7 @@ impl Worked {
 }
 
 async fn measure() -> Result<Run, CliError> {
-    let mut site = Site::start(None).await?;
+    let mut site = Site::start(None, 0).await?;
     // The counts are this process's, other rows' included.
     let first = site.authority_metrics().await?;
     site.start_agent(None).await?;
