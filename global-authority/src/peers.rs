@@ -1,16 +1,17 @@
 //! Asking regions what only they know: who held a segment, and their ledgers.
 //!
-//! The authority has no token of its own at a region. It passes on the caller's: every agent knows
-//! the operators and viewers from its roster, so a caller learns through the authority exactly what
-//! it could ask the agent itself.
+//! An address is what an agent says: nobody's token goes there, only the authority's own for that one agent
+//! ([`cadastre_runtime::errand`]). Whether the caller may ask is decided here, before.
 
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
-use cadastre_protocol::admin::{AgentView, AgentWord, Nothing, Verdict};
+use cadastre_protocol::admin::{AgentWord, Nothing, Verdict};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::ids::{Origin, Status};
 use serde_json::Value;
+
+use crate::service::errands::Sent;
 
 /// How long a region is waited for.
 const PATIENCE: Duration = Duration::from_millis(1_500);
@@ -29,14 +30,9 @@ impl Peers {
     }
 
     /// The first agent's word on an id, or its problem; `None` where none can be asked.
-    pub async fn origin(
-        &self,
-        urls: &[String],
-        token: &str,
-        namespace: &str,
-        id: &str,
-    ) -> Option<Result<Origin, Problem>> {
-        for url in urls {
+    pub async fn origin(&self, agents: &[Sent], namespace: &str, id: &str) -> Option<Result<Origin, Problem>> {
+        for Sent { url, token, .. } in agents {
+            let Some(url) = url else { continue };
             let asked = self.client.get(format!("{url}/v1/origins/{namespace}/{id}")).bearer_auth(token).send().await;
             match asked {
                 Ok(answer) if answer.status().is_success() => {
@@ -57,8 +53,9 @@ impl Peers {
     }
 
     /// The first agent's verdict on its region's ledger; `None` where none can be asked.
-    pub async fn verify(&self, urls: &[String], token: &str) -> Option<Verdict> {
-        for url in urls {
+    pub async fn verify(&self, agents: &[Sent]) -> Option<Verdict> {
+        for Sent { url, token, .. } in agents {
+            let Some(url) = url else { continue };
             let asked =
                 self.client.post(format!("{url}/v1/audit/verify")).bearer_auth(token).json(&Nothing {}).send().await;
             if let Ok(answer) = asked
@@ -72,9 +69,10 @@ impl Peers {
     }
 
     /// Tells every agent to end its drill; how many did.
-    pub async fn abort_drill(&self, urls: &[String], token: &str) -> usize {
+    pub async fn abort_drill(&self, agents: &[Sent]) -> usize {
         let mut told = 0;
-        for url in urls {
+        for Sent { url, token, .. } in agents {
+            let Some(url) = url else { continue };
             let asked =
                 self.client.post(format!("{url}/v1/drills/abort")).bearer_auth(token).json(&Nothing {}).send().await;
             match asked {
@@ -87,13 +85,13 @@ impl Peers {
     }
 
     /// Each agent's own word, asked side by side.
-    pub async fn statuses(&self, agents: Vec<AgentView>, token: &str) -> Vec<AgentWord> {
+    pub async fn statuses(&self, agents: Vec<Sent>) -> Vec<AgentWord> {
         let asked: Vec<_> = agents
             .into_iter()
             .map(|agent| {
-                let (client, token) = (self.client.clone(), token.to_owned());
+                let client = self.client.clone();
                 tokio::spawn(async move {
-                    let word = status(&client, agent.url.as_deref(), &token).await;
+                    let word = status(&client, agent.url.as_deref(), &agent.token).await;
                     let (status, problem) = word.map_or_else(|p| (None, Some(p)), |s| (Some(s), None));
                     AgentWord { incarnation: agent.incarnation, url: agent.url, status, problem }
                 })
@@ -109,12 +107,12 @@ impl Peers {
     /// A page of a region's ledger as its agent gives it, or its problem; `None` where none can be asked.
     pub async fn segments(
         &self,
-        urls: &[String],
-        token: &str,
+        agents: &[Sent],
         namespace: &Name,
         after: Option<u64>,
     ) -> Option<Result<Value, Problem>> {
-        for url in urls {
+        for Sent { url, token, .. } in agents {
+            let Some(url) = url else { continue };
             let mut query = vec![("namespace", namespace.to_string())];
             query.extend(after.map(|after| ("after", after.to_string())));
             let asked = self.client.get(format!("{url}/v1/segments")).query(&query).bearer_auth(token).send().await;

@@ -13,7 +13,8 @@ use cadastre_core::quota::Tenant;
 use cadastre_core::roster::{Limits, Roster, ServiceEntry};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Clock;
-use cadastre_runtime::token::sha256_hex;
+use cadastre_runtime::errand::{self, Errand};
+use cadastre_runtime::token::{self, Prefix, sha256_hex};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::{AgentError, problem};
@@ -88,12 +89,50 @@ impl Service {
 pub struct Callers {
     tokens: TokenIndex,
     services: BTreeMap<Name, Arc<Service>>,
+    errands: Option<Arc<Errands>>,
+}
+
+/// The authority as a caller: with what this process gave it to sign with, and with nothing else.
+pub struct Errands {
+    key: String,
+    clock: Arc<dyn Clock>,
+    reader: Principal,
+    hand: Principal,
+}
+
+impl Errands {
+    /// With a fresh key.
+    #[must_use]
+    pub fn new(bytes: [u8; 32], clock: Arc<dyn Clock>) -> Self {
+        let authority = Name::authority();
+        let (reader, hand) = (Principal::Viewer(authority.clone()), Principal::Operator(authority));
+        Self { key: token::make(Prefix::Errand, bytes), clock, reader, hand }
+    }
+
+    /// For the authority.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn principal(&self, text: &str) -> Option<&Principal> {
+        match errand::read(&self.key, text, self.clock.now().wall_ms)? {
+            Errand::Read => Some(&self.reader),
+            Errand::EndDrill => Some(&self.hand),
+        }
+    }
+}
+
+impl std::fmt::Debug for Errands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Errands")
+    }
 }
 
 impl Callers {
     /// The callers of `roster`.
     #[must_use]
-    pub fn of(roster: &Roster, meters: &Meters, clock: &Arc<dyn Clock>) -> Self {
+    pub fn of(roster: &Roster, meters: &Meters, clock: &Arc<dyn Clock>, errands: &Arc<Errands>) -> Self {
         let service = |(name, service): (&Name, &ServiceEntry)| {
             let known = Service {
                 name: name.clone(),
@@ -102,7 +141,11 @@ impl Callers {
             };
             (name.clone(), Arc::new(known))
         };
-        Self { tokens: TokenIndex::of(roster), services: roster.services().map(service).collect() }
+        Self {
+            tokens: TokenIndex::of(roster),
+            services: roster.services().map(service).collect(),
+            errands: Some(Arc::clone(errands)),
+        }
     }
 
     /// Whose token it is.
@@ -110,14 +153,15 @@ impl Callers {
     /// # Errors
     /// `unauthenticated` for none, an unknown or a revoked one.
     pub fn principal(&self, token: Option<&str>) -> Result<&Principal, AgentError> {
+        if let Some(text) = token.filter(|text| errand::is_errand(text)) {
+            let sent = self.errands.as_ref().and_then(|errands| errands.principal(text));
+            return sent.ok_or_else(unknown);
+        }
         self.known(token.map(sha256_hex).as_deref())
     }
 
     fn known(&self, sha256: Option<&str>) -> Result<&Principal, AgentError> {
-        sha256.and_then(|sha256| self.holder(sha256)).ok_or_else(|| {
-            let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
-            problem(Code::Unauthenticated, text)
-        })
+        sha256.and_then(|sha256| self.holder(sha256)).ok_or_else(unknown)
     }
 
     /// Whose token has this SHA-256, for connections that authenticate once and are checked again later.
@@ -188,4 +232,9 @@ impl Callers {
             }
         }
     }
+}
+
+fn unknown() -> AgentError {
+    let text = "no token, or one that is not known (any more); send `Authorization: Bearer TOKEN`";
+    problem(Code::Unauthenticated, text)
 }

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 pub use view::View;
 
+use crate::auth::Errands;
 use crate::error::{AgentError, problem};
 use crate::knowers::Knowers;
 use crate::limits::Meters;
@@ -132,6 +133,8 @@ pub struct Context {
     pub orders: Orders,
     /// Processes that read less than this one.
     pub knowers: Knowers,
+    /// The authority, when it asks something.
+    pub errands: Arc<Errands>,
     meters: Meters,
     view: RwLock<Arc<View>>,
     health: Mutex<Health>,
@@ -148,6 +151,7 @@ impl Context {
         entropy: Arc<dyn Entropy>,
         continuity: Continuity,
     ) -> Self {
+        let errands = Arc::new(Errands::new(entropy.bytes32(), Arc::clone(&clock)));
         Self {
             me,
             times,
@@ -159,6 +163,7 @@ impl Context {
             window_wake: Notify::new(),
             orders: Orders::default(),
             knowers: Knowers::default(),
+            errands,
             meters: Meters::default(),
             view: RwLock::new(Arc::new(View::default())),
             health: Mutex::new(Health::default()),

@@ -48,6 +48,7 @@ impl Puppet {
                 chain: None,
                 url: None,
                 version: "puppet".to_owned(),
+                errand_key: None,
                 knows: None,
                 clock_ms,
             },

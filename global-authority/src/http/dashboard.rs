@@ -10,7 +10,8 @@ use cadastre_protocol::admin::{
     AgentsView, AuditPage, History, NamespacesPage, NumberLine, OperatorRole, Overview, WhoAmI,
 };
 use cadastre_protocol::error::Code;
-use cadastre_runtime::http::{HttpProblem, Path, Query, bearer};
+use cadastre_runtime::errand::Errand;
+use cadastre_runtime::http::{HttpProblem, Path, Query};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -121,7 +122,7 @@ fn ordinal(key: &str, text: Option<&str>) -> Answer<Option<u64>> {
 }
 
 #[utoipa::path(get, path = "/v1/regions/{name}/agents", params(("name" = String, Path)), responses((status = 200, body = AgentsView)))]
-/// What each live agent of a region says of itself: uplink, store, witness, clock. Asked with the caller's token.
+/// What each live agent of a region says of itself: uplink, store, witness, clock.
 pub async fn agents(
     State(app): State<App>,
     headers: HeaderMap,
@@ -132,8 +133,8 @@ pub async fn agents(
     let regions = app.authority().regions().await.map_err(refuse)?;
     let region = regions.into_iter().find(|r| r.name == wanted);
     let region = region.ok_or_else(|| HttpProblem::new(Code::NotFound, format!("there is no region {which}")))?;
-    let token = bearer(&headers).unwrap_or_default();
-    Ok(axum::Json(AgentsView { agents: app.0.peers.statuses(region.agents, token).await }))
+    let agents = app.authority().errands(&region.name, Errand::Read).await.map_err(refuse)?;
+    Ok(axum::Json(AgentsView { agents: app.0.peers.statuses(agents).await }))
 }
 
 /// Which part of a region's ledger.
@@ -147,7 +148,7 @@ pub struct SegmentsQuery {
 }
 
 #[utoipa::path(get, path = "/v1/regions/{name}/segments", params(("name" = String, Path), SegmentsQuery), responses((status = 200, description = "As `GET /v1/segments` of an agent")))]
-/// A page of a region's own ledger, asked of one of its agents with the caller's token.
+/// A page of a region's own ledger, asked of one of its agents.
 pub async fn segments(
     State(app): State<App>,
     headers: HeaderMap,
@@ -157,9 +158,8 @@ pub async fn segments(
     app.viewer(&headers).await?;
     let (region, namespace) = (name(&which)?, name(&query.namespace)?);
     let after = ordinal("after", query.after.as_deref())?;
-    let urls = app.authority().agent_urls(&region).await.map_err(refuse)?;
-    let token = bearer(&headers).unwrap_or_default();
-    match app.0.peers.segments(&urls, token, &namespace, after).await {
+    let agents = app.authority().errands(&region, Errand::Read).await.map_err(refuse)?;
+    match app.0.peers.segments(&agents, &namespace, after).await {
         Some(Ok(page)) => Ok(axum::Json(page)),
         Some(Err(problem)) => Err(HttpProblem(problem)),
         None => {

@@ -13,9 +13,10 @@ mod same_site;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::HeaderMap;
-use axum::middleware::from_fn;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use cadastre_core::ids::Name;
 use cadastre_core::principal::Principal;
@@ -126,9 +127,12 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
     let link = Router::new()
         .route("/v1/grants", post(regions::message))
         .route("/v1/heartbeats", post(regions::message))
+        .route_layer(from_fn_with_state(app.clone(), regions_first));
+    let rebuild = Router::new()
         .route("/v1/rebuild", post(rebuild::record))
         .route("/v1/rebuild/grants", post(rebuild::grants))
-        .layer(DefaultBodyLimit::max(MAX_LINK_BYTES));
+        .route_layer(from_fn_with_state(app.clone(), operators_first));
+    let link = link.merge(rebuild).layer(DefaultBodyLimit::max(MAX_LINK_BYTES));
     let admin = Router::new()
         .route("/v1/namespaces", post(admin::new_namespace).get(admin::namespaces))
         .route(
@@ -177,5 +181,32 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/regions/{name}/segments", get(dashboard::segments))
         .route("/v1/audit", get(dashboard::audit));
     let all = link.merge(admin).merge(observe).merge(dashboard);
+    let all = all.layer(from_fn_with_state(app.clone(), callers_first));
     finish(all.layer(from_fn(same_site::same_site)), shutdown).with_state(app)
+}
+
+/// Whoever is unknown hears that before anything that it sent is read: neither its body nor its query.
+async fn callers_first(State(app): State<App>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with("/v1/")
+        && let Err(problem) = app.caller(request.headers()).await
+    {
+        return problem.into_response();
+    }
+    next.run(request).await
+}
+
+/// Bodies of this size are read of regions only.
+async fn regions_first(State(app): State<App>, request: Request, next: Next) -> Response {
+    match app.region(request.headers()).await {
+        Ok(_) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// And of operators.
+async fn operators_first(State(app): State<App>, request: Request, next: Next) -> Response {
+    match app.operator(request.headers()).await {
+        Ok(_) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
 }

@@ -8,7 +8,8 @@ use cadastre_core::range::MAX_ORDINAL;
 use cadastre_protocol::admin::{GrantsPage, Headroom, Lift, Nothing, Quarantines, Verdict};
 use cadastre_protocol::error::Code;
 use cadastre_protocol::ids::Origin;
-use cadastre_runtime::http::{HttpProblem, Json, Path, Query, bearer};
+use cadastre_runtime::errand::Errand;
+use cadastre_runtime::http::{HttpProblem, Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -75,9 +76,8 @@ pub async fn origin(
     let namespace = name(&namespace)?;
     app.reader_of(&headers, &namespace).await?;
     let known = app.authority().origin(&namespace, &id).await.map_err(refuse)?;
-    let urls = app.authority().agent_urls(&known.region).await.map_err(refuse)?;
-    let token = bearer(&headers).unwrap_or_default();
-    let fuller = app.0.peers.origin(&urls, token, namespace.as_str(), &id).await;
+    let agents = app.authority().errands(&known.region, Errand::Read).await.map_err(refuse)?;
+    let fuller = app.0.peers.origin(&agents, namespace.as_str(), &id).await;
     match fuller {
         // Of a time-based id the grant says little: the region had that time, and nobody need have stamped it. A number
         // that JavaScript rounded is nobody's.
@@ -97,10 +97,9 @@ pub async fn verify(
 ) -> Answer<axum::Json<Verdict>> {
     app.operator(&headers).await?;
     let mut verdict = app.authority().verify().await.map_err(refuse)?;
-    let token = bearer(&headers).unwrap_or_default();
     for region in app.authority().regions().await.map_err(refuse)? {
-        let urls: Vec<String> = region.agents.iter().filter_map(|a| a.url.clone()).collect();
-        match app.0.peers.verify(&urls, token).await {
+        let agents = app.authority().errands(&region.name, Errand::Read).await.map_err(refuse)?;
+        match app.0.peers.verify(&agents).await {
             Some(theirs) => {
                 verdict.checked.segments += theirs.checked.segments;
                 verdict.checked.windows += theirs.checked.windows;

@@ -4,7 +4,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use cadastre_protocol::admin::Nothing;
 use cadastre_protocol::operate::{DrillView, Drills, NewDrill, NewSwitch, SwitchView, Switches};
-use cadastre_runtime::http::{Json, Path, bearer};
+use cadastre_runtime::errand::Errand;
+use cadastre_runtime::http::{Json, Path};
 
 use super::{Answer, App, refuse};
 
@@ -100,7 +101,7 @@ pub async fn abort(
 ) -> Answer<axum::Json<DrillView>> {
     let who = app.operator(&headers).await?;
     let view = app.authority().abort_drill(&who, &id).await.map_err(refuse)?;
-    let urls = app.authority().urls_since(&view.region, view.made_at).await.map_err(refuse)?;
-    app.0.peers.abort_drill(&urls, bearer(&headers).unwrap_or_default()).await;
+    let agents = app.authority().errands_since(&view.region, Errand::EndDrill, view.made_at).await.map_err(refuse)?;
+    app.0.peers.abort_drill(&agents).await;
     Ok(axum::Json(view))
 }

@@ -57,16 +57,4 @@ impl Authority {
         }
         Ok(urls.into_iter().map(|(region, urls)| HomeAddress { region, urls }).collect())
     }
-
-    /// Where the agents of a region are reached that were heard shortly before `at_ms`, or since.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn urls_since(&self, region: &Name, at_ms: u64) -> Result<Vec<String>, ServiceError> {
-        let since = at_ms.saturating_sub(self.settings.live_ms);
-        let sessions = self.continuity.db().read("urls_since", move |tx| {
-            Box::pin(async move { Ok::<_, LedgerError>(sql::live_sessions(tx, since).await?) })
-        });
-        Ok(sessions.await?.into_iter().filter(|s| s.region == *region).filter_map(|s| s.url).collect())
-    }
 }

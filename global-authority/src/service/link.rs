@@ -456,6 +456,7 @@ impl Hearing {
             heard_at_ms: self.now_ms,
             generation: self.generation,
             ended: false,
+            errand_key: sender.errand_key.as_ref().map(|key| key.chars().take(128).collect()),
         }
     }
 

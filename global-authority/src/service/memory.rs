@@ -112,7 +112,7 @@ impl Authority {
             .await?;
         let answers: Vec<(Scope, Mark)> = marks.iter().map(|m| (m.scope.clone(), m.mark)).collect();
         self.continuity.pass(&answers).await?;
-        Ok((marks, roster))
+        Ok((marks, self.sealed(roster).await?))
     }
 }
 

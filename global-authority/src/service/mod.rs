@@ -8,6 +8,7 @@ pub mod audit;
 pub mod catalog;
 mod drill_report;
 pub mod drills;
+pub mod errands;
 pub mod error;
 pub mod gauges;
 pub mod grants;
@@ -25,6 +26,7 @@ pub mod quarantine;
 pub mod rebuild;
 pub mod regions;
 pub mod roster;
+mod seals;
 pub mod slots;
 mod switch_facts;
 mod switch_views;
@@ -86,6 +88,8 @@ pub struct Authority {
     noted: Mutex<memory::Noted>,
     /// What was written of those who read less than there is.
     knowers: Mutex<knowers::Written>,
+    /// What the roster is sealed with, once it was read.
+    seal_key: std::sync::OnceLock<String>,
     seen: Mutex<trend::Seen>,
     picture: tokio::sync::Mutex<Option<Arc<overview::Picture>>>,
     /// When the gauges were last published, by the monotonic clock.
@@ -148,6 +152,7 @@ impl Authority {
             lanes: Mutex::new(BTreeMap::new()),
             noted: Mutex::default(),
             knowers: Mutex::default(),
+            seal_key: std::sync::OnceLock::new(),
             seen: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
             gauges_at_ms: Mutex::default(),
@@ -159,6 +164,8 @@ impl Authority {
         {
             authority.bootstrap(token).await?;
         }
+        // Before any region hears of anything.
+        authority.seal_key().await?;
         Ok(authority)
     }
 

@@ -64,25 +64,6 @@ impl Authority {
         Err(nobody())
     }
 
-    /// Where the live agents of a region are reached, the one that spoke last first.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn agent_urls(&self, region: &Name) -> Result<Vec<String>, ServiceError> {
-        let since = self.now_ms().saturating_sub(self.settings.live_ms);
-        let region = region.clone();
-        let mut sessions = self
-            .continuity
-            .db()
-            .read("agents", move |tx| {
-                Box::pin(async move { Ok::<_, LedgerError>(sql::live_sessions(tx, since).await?) })
-            })
-            .await?;
-        sessions.retain(|s| s.region == region);
-        sessions.sort_by_key(|s| std::cmp::Reverse(s.heard_at_ms));
-        Ok(sessions.into_iter().filter_map(|s| s.url).collect())
-    }
-
     /// A page of the ledger.
     ///
     /// # Errors

@@ -115,8 +115,10 @@ impl Authority {
             generation: full.generation,
             bounds: full.bounds.clone(),
         };
+        let vouched = self.vouched(&full.roster).await?;
         tracing::info!(%region, generation = %full.generation, "testimony");
-        let (region, full, now) = (region.clone(), full.clone(), self.now_ms());
+        let full = FullTestimony { roster: vouched, ..full.clone() };
+        let (region, full, now) = (region.clone(), full, self.now_ms());
         self.continuity
             .db()
             .write("testimony", move |tx| {

@@ -49,6 +49,7 @@ pub(super) async fn begin(continuity: &Continuity, cluster: ClusterId, secret: &
         seq: 1,
         name: Name::new(format!("rebuild-{id}")).map_err(|e| ServiceError::refused(&e.to_string()))?,
         body: Body::Operator(OperatorEntry { viewer: false, tokens: vec![token] }),
+        seal: None,
     };
     tracing::warn!(%cluster, "an authority that was lost begins anew: nothing is given out before its regions testified");
     continuity.begin_lost(Some(cluster), Scope::Roster, vec![operator], "rebuilt after a loss").await?;

@@ -229,6 +229,7 @@ impl Authority {
                             seq: mark.seq,
                             name: change.name.clone(),
                             body: change.body,
+                            seal: None,
                         };
                         shared::roster_put(tx, held, &entry).await?;
                         marks.extend(apply(tx, &change.name, change.effect, verified, row, what, now).await?);

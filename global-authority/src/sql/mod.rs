@@ -9,10 +9,11 @@ mod holdings;
 mod knowers;
 mod operations;
 mod remembered;
+mod seals;
 mod sessions;
 mod testimony;
 
-use cadastre_ledger::sql::{SERVER_COLUMN, SHARED_TABLES};
+use cadastre_ledger::sql::{SEAL_COLUMN, SERVER_COLUMN, SHARED_TABLES};
 use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use audit::*;
@@ -21,6 +22,7 @@ pub use holdings::*;
 pub use knowers::*;
 pub use operations::*;
 pub use remembered::*;
+pub use seals::*;
 pub use sessions::*;
 pub use testimony::*;
 
@@ -33,6 +35,8 @@ pub const MIGRATIONS: &[Migration] = &[
     (5, "operations", operations::OPERATION_TABLES),
     (6, "server", SERVER_COLUMN),
     knowers::KNOWERS,
+    (8, "seal", SEAL_COLUMN),
+    seals::SEALS,
 ];
 
 const AUTHORITY_TABLES: &[&str] = &[

@@ -12,7 +12,7 @@ macro_rules! select_sessions {
     ($tail:literal) => {
         concat!(
             "SELECT region, store_id, session, incarnation, number, chain, previous_chain, url, version, \
-             clock_offset_ms, heard_at_ms, generation, ended, message FROM sessions ",
+             clock_offset_ms, heard_at_ms, generation, ended, message, errand_key FROM sessions ",
             $tail
         )
     };
@@ -49,6 +49,8 @@ pub struct Session {
     pub generation: Generation,
     /// Whether it was ended because two copies of it were found.
     pub ended: bool,
+    /// What is signed with when it is asked something.
+    pub errand_key: Option<String>,
 }
 
 fn session(row: &Row) -> Result<Session, DbError> {
@@ -67,6 +69,7 @@ fn session(row: &Row) -> Result<Session, DbError> {
         generation: Generation::from_sql(row.int(11)?),
         ended: row.bool(12)?,
         message: row.text(13)?.to_owned(),
+        errand_key: row.opt_text(14)?.map(str::to_owned),
     })
 }
 
@@ -140,13 +143,14 @@ pub async fn put_session(tx: &mut Tx, was: Option<&Session>, s: &Session) -> Res
         s.generation.to_sql().into(),
         i64::from(s.ended).into(),
         s.message.as_str().into(),
+        s.errand_key.clone().into(),
     ];
     let written = match was {
         None => {
             tx.execute(
                 "INSERT INTO sessions (region, store_id, session, incarnation, number, chain, previous_chain, url,
-                 version, clock_offset_ms, heard_at_ms, generation, ended, message)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+                 version, clock_offset_ms, heard_at_ms, generation, ended, message, errand_key)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
                  ON CONFLICT (region, store_id, session) DO NOTHING",
                 &now,
             )
@@ -156,8 +160,9 @@ pub async fn put_session(tx: &mut Tx, was: Option<&Session>, s: &Session) -> Res
             let guard = [Value::int(was.number)?, was.chain.as_str().into()];
             tx.execute(
                 "UPDATE sessions SET incarnation = $4, number = $5, chain = $6, previous_chain = $7, url = $8,
-                 version = $9, clock_offset_ms = $10, heard_at_ms = $11, generation = $12, ended = $13, message = $14
-                 WHERE region = $1 AND store_id = $2 AND session = $3 AND number = $15 AND chain = $16",
+                 version = $9, clock_offset_ms = $10, heard_at_ms = $11, generation = $12, ended = $13, message = $14,
+                 errand_key = $15
+                 WHERE region = $1 AND store_id = $2 AND session = $3 AND number = $16 AND chain = $17",
                 &[now.as_slice(), &guard].concat(),
             )
             .await?

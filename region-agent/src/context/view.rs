@@ -152,7 +152,7 @@ impl Context {
                 Scope::Roster | Scope::Region => None,
             })
             .collect();
-        let callers = Callers::of(&roster, &self.meters, &self.clock);
+        let callers = Callers::of(&roster, &self.meters, &self.clock, &self.errands);
         let view = Arc::new(View {
             roster: Arc::new(roster),
             roster_version,
@@ -215,7 +215,7 @@ impl Context {
             // In place where nobody looks at it just now.
             let view = Arc::make_mut(&mut shown);
             if view.take(news, &self.me.region) {
-                view.callers = Arc::new(Callers::of(&view.roster, &self.meters, &self.clock));
+                view.callers = Arc::new(Callers::of(&view.roster, &self.meters, &self.clock, &self.errands));
             }
         }
         Ok(Arc::clone(&shown))

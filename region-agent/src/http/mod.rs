@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::HeaderMap;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use cadastre_core::ids::Name;
 use cadastre_protocol::error::Code;
@@ -100,8 +103,7 @@ fn wait(headers: &HeaderMap) -> Result<Duration, AgentError> {
 
 /// All routes.
 pub fn router(app: App, shutdown: &Shutdown) -> Router {
-    let routes = Router::new()
-        .route("/v1/ids", post(ids::ids))
+    let others = Router::new()
         .route("/v1/segments", post(segments::segment).get(ledger::segments))
         .route("/v1/segments/{segment_id}/return", post(segments::give_back))
         .route("/v1/workers", post(workers::take))
@@ -115,9 +117,21 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/drills/abort", post(drills::abort))
         .route("/v1/drills", get(drills::drill))
         .route("/v1/status", get(observe::status))
+        .route_layer(from_fn_with_state(app.clone(), callers_first));
+    let routes = others
+        // The way of every id; it looks itself before it reads.
+        .route("/v1/ids", post(ids::ids))
         .route("/healthz", get(observe::healthz))
         .route("/readyz", get(observe::readyz))
         .route("/metrics", get(observe::metrics))
         .route("/openapi.json", get(openapi::document));
     finish(routes, shutdown).with_state(app)
+}
+
+/// Whoever is unknown hears that before its body or query is read.
+async fn callers_first(State(app): State<App>, request: Request, next: Next) -> Response {
+    match app.agent().ctx.view().callers.principal(bearer(request.headers())) {
+        Ok(_) => next.run(request).await,
+        Err(error) => refuse(error).into_response(),
+    }
 }

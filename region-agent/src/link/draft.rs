@@ -81,6 +81,7 @@ impl Link {
                 chain: talk.chain.clone(),
                 url: me.url.clone(),
                 version: me.version.clone(),
+                errand_key: Some(self.ctx.errands.key().to_owned()),
                 knows: Some(Knows::all()),
                 clock_ms: self.ctx.now().wall_ms,
             },

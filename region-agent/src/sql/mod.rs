@@ -13,7 +13,7 @@ mod link;
 mod segments;
 mod windows;
 
-use cadastre_ledger::sql::{SERVER_COLUMN, SHARED_TABLES};
+use cadastre_ledger::sql::{SEAL_COLUMN, SERVER_COLUMN, SHARED_TABLES};
 use cadastre_runtime::db::{DbError, Migration, Row};
 
 pub use held::*;
@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     (3, "held", HELD_TABLES),
     (4, "time", windows::TIME_TABLES),
     (5, "server", SERVER_COLUMN),
+    (6, "seal", SEAL_COLUMN),
 ];
 
 const REGION_TABLES: &[&str] = &[

@@ -65,7 +65,7 @@ pub struct State {
 pub struct Fake(pub Arc<Mutex<State>>, pub ManualClock);
 
 fn entry(seq: u64, who: &str, body: Body) -> Entry {
-    Entry { generation: Generation { counter: 1, random: 1 }, seq, name: name(who), body }
+    Entry { generation: Generation { counter: 1, random: 1 }, seq, name: name(who), body, seal: None }
 }
 
 impl Fake {

@@ -206,6 +206,12 @@ impl Name {
         }
     }
 
+    /// What the authority is called where it acts itself.
+    #[must_use]
+    pub fn authority() -> Self {
+        Self("authority".to_owned())
+    }
+
     /// The name of a slot's number line in a time-based namespace: `NAME@SLOT`. Only the product makes such names.
     #[must_use]
     pub fn of_slot(&self, slot: u32) -> Self {

@@ -85,7 +85,7 @@ mod tests {
         };
         let ada = Name::new("ada").unwrap();
         let body = Body::Operator(OperatorEntry { viewer: true, tokens: vec![token("a", None), token("b", Some(1))] });
-        let entry = Entry { generation: Generation::default(), seq: 1, name: ada.clone(), body };
+        let entry = Entry { generation: Generation::default(), seq: 1, name: ada.clone(), body, seal: None };
         let index = TokenIndex::of(&[entry].into_iter().collect());
         assert_eq!(index.find("a"), Some(&Principal::Viewer(ada)));
         assert_eq!(index.find("b"), None);

@@ -83,6 +83,9 @@ pub struct Entry {
     pub name: Name,
     /// What it says.
     pub body: Body,
+    /// The authority's seal, on what it sends to regions: they give it back when they testify, and cannot make one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 impl Entry {
@@ -289,13 +292,20 @@ impl Roster {
         };
         let (mut newer, older) =
             if entry.version() > held.version() { (entry, held.as_ref()) } else { (held.as_ref().clone(), &entry) };
+        let mut is_as_sealed = true;
         if let (Body::Region(n), Body::Region(o)) = (&mut newer.body, &older.body) {
             if o.epoch > n.epoch {
                 n.epoch = o.epoch;
+                is_as_sealed = false;
             }
-            if o.state == RegionState::Retired {
+            if o.state == RegionState::Retired && n.state != RegionState::Retired {
                 n.state = RegionState::Retired;
+                is_as_sealed = false;
             }
+        }
+        if !is_as_sealed || newer.seal.is_none() {
+            let same = newer.version() == older.version() && newer.body == older.body;
+            newer.seal = older.seal.clone().filter(|_| same);
         }
         if **held == newer {
             return false;
@@ -341,6 +351,7 @@ mod tests {
                 tokens: vec![],
                 rejoin: false,
             }),
+            seal: None,
         }
     }
 

@@ -42,6 +42,9 @@ pub const SHARED_TABLES: &[&str] = &[
 /// Which server the store's generation was verified on.
 pub const SERVER_COLUMN: &[&str] = &["ALTER TABLE store ADD COLUMN server TEXT NOT NULL DEFAULT ''"];
 
+/// The authority's seal on an entry, in stores and in witnesses.
+pub const SEAL_COLUMN: &[&str] = &["ALTER TABLE roster ADD COLUMN seal TEXT"];
+
 /// The roster's table, in stores and in witnesses.
 pub const ROSTER_TABLE: &str = "CREATE TABLE roster (
     kind TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL,

@@ -54,6 +54,9 @@ pub struct Sender {
     pub url: Option<String>,
     /// The sender's software version.
     pub version: String,
+    /// What the authority signs with when it asks this agent something; made when it started, and good nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errand_key: Option<String>,
     /// What the sender can read; who says nothing is of the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knows: Option<Knows>,

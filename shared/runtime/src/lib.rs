@@ -20,6 +20,7 @@ pub mod config;
 pub mod data_dir;
 pub mod db;
 pub mod entropy;
+pub mod errand;
 pub mod http;
 pub mod telemetry;
 pub mod token;

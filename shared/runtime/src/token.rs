@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
+use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -31,6 +32,10 @@ pub enum Prefix {
     Viewer,
     /// Not a caller: the token of one answer, presented with the next request of a conversation.
     Chain,
+    /// Not a caller: the key of an authority's seals.
+    Seal,
+    /// Not a caller of the authority: the authority itself, on an errand to one agent.
+    Errand,
 }
 
 impl Prefix {
@@ -43,6 +48,8 @@ impl Prefix {
             Self::Region => "cad_reg_",
             Self::Viewer => "cad_view_",
             Self::Chain => "cad_chain_",
+            Self::Seal => "cad_seal_",
+            Self::Errand => "cad_errand_",
         }
     }
 }
@@ -57,6 +64,15 @@ pub fn make(prefix: Prefix, bytes: [u8; 32]) -> String {
 #[must_use]
 pub fn sha256_hex(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
+}
+
+/// HMAC-SHA256 of `bytes` under a key, as hexadecimal digits.
+#[must_use]
+pub fn keyed_hash(key: &str, bytes: &[u8]) -> String {
+    // Keys of every length are taken.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key.as_bytes()) else { return String::new() };
+    mac.update(bytes);
+    hex(&mac.finalize().into_bytes())
 }
 
 /// Compares without telling by its duration where two texts differ (their lengths may show).

@@ -230,7 +230,7 @@ fn entry(region: usize, row: &RegionRow) -> Entry {
         tokens: vec![],
         rejoin: row.rejoin,
     });
-    Entry { generation, seq: u64::from(seq), name: name(region).clone(), body }
+    Entry { generation, seq: u64::from(seq), name: name(region).clone(), body, seal: None }
 }
 
 fn row(entry: &Entry) -> Option<RegionRow> {

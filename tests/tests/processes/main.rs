@@ -46,6 +46,7 @@ mod store_faults;
 mod storms;
 mod switches;
 mod synchronous;
+mod trust;
 mod twins;
 mod waiting;
 mod wan;

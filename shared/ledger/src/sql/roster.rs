@@ -14,7 +14,7 @@ use super::parse;
 /// # Errors
 /// `Corrupt` where a body cannot be read.
 pub async fn roster(tx: &mut Tx) -> Result<Roster, DbError> {
-    let rows = tx.query("SELECT generation, seq, name, body FROM roster", &[]).await?;
+    let rows = tx.query("SELECT generation, seq, name, body, seal FROM roster", &[]).await?;
     rows.iter().map(entry).collect()
 }
 
@@ -25,7 +25,7 @@ pub async fn roster(tx: &mut Tx) -> Result<Roster, DbError> {
 pub async fn roster_since(tx: &mut Tx, version: (Generation, u64)) -> Result<Vec<Entry>, DbError> {
     let rows = tx
         .query(
-            "SELECT generation, seq, name, body FROM roster
+            "SELECT generation, seq, name, body, seal FROM roster
              WHERE generation > $1 OR (generation = $1 AND seq > $2) ORDER BY generation, seq",
             &[version.0.to_sql().into(), Value::int(version.1)?],
         )
@@ -35,7 +35,8 @@ pub async fn roster_since(tx: &mut Tx, version: (Generation, u64)) -> Result<Vec
 
 fn entry(row: &Row) -> Result<Entry, DbError> {
     let body: Body = serde_json::from_str(row.text(3)?).map_err(|e| DbError::Corrupt(format!("roster entry: {e}")))?;
-    Ok(Entry { generation: Generation::from_sql(row.int(0)?), seq: row.uint(1)?, name: parse(row, 2)?, body })
+    let seal = row.opt_text(4)?.map(str::to_owned);
+    Ok(Entry { generation: Generation::from_sql(row.int(0)?), seq: row.uint(1)?, name: parse(row, 2)?, body, seal })
 }
 
 /// Reads one entry.
@@ -45,7 +46,7 @@ fn entry(row: &Row) -> Result<Entry, DbError> {
 pub async fn roster_get(tx: &mut Tx, kind: Kind, name: &Name) -> Result<Option<Entry>, DbError> {
     let row = tx
         .query_opt(
-            "SELECT generation, seq, name, body FROM roster WHERE kind = $1 AND name = $2",
+            "SELECT generation, seq, name, body, seal FROM roster WHERE kind = $1 AND name = $2",
             &[kind.as_str().into(), name.as_str().into()],
         )
         .await?;
@@ -62,15 +63,15 @@ pub async fn roster_put(tx: &mut Tx, was: Option<(Generation, u64)>, entry: &Ent
     let (generation, seq) = (entry.generation.to_sql(), Value::int(entry.seq)?);
     let Some((old_generation, old_seq)) = was else {
         tx.execute(
-            "INSERT INTO roster (kind, name, generation, seq, body) VALUES ($1, $2, $3, $4, $5)",
-            &[kind.into(), entry.name.as_str().into(), generation.into(), seq, body.into()],
+            "INSERT INTO roster (kind, name, generation, seq, body, seal) VALUES ($1, $2, $3, $4, $5, $6)",
+            &[kind.into(), entry.name.as_str().into(), generation.into(), seq, body.into(), entry.seal.clone().into()],
         )
         .await?;
         return Ok(());
     };
     let changed = tx
         .execute(
-            "UPDATE roster SET generation = $1, seq = $2, body = $3
+            "UPDATE roster SET generation = $1, seq = $2, body = $3, seal = $8
              WHERE kind = $4 AND name = $5 AND generation = $6 AND seq = $7",
             &[
                 generation.into(),
@@ -80,6 +81,7 @@ pub async fn roster_put(tx: &mut Tx, was: Option<(Generation, u64)>, entry: &Ent
                 entry.name.as_str().into(),
                 old_generation.to_sql().into(),
                 Value::int(old_seq)?,
+                entry.seal.clone().into(),
             ],
         )
         .await?;

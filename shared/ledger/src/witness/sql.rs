@@ -5,18 +5,16 @@ use cadastre_runtime::db::{DbError, Migration, Row, Tx, Value};
 
 use super::Marks;
 
-pub(super) const MIGRATIONS: &[Migration] = &[(
-    1,
-    "witness",
-    &[
-        "CREATE TABLE owner (id BIGINT PRIMARY KEY, role TEXT NOT NULL)",
-        "CREATE TABLE marks (
-            scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
-            bound BIGINT NOT NULL)",
-        // The same shape as in a store: the ledger's own functions read and unite it.
-        crate::sql::ROSTER_TABLE,
-    ],
-)];
+pub(super) const MIGRATIONS: &[Migration] = &[(1, "witness", WITNESS_TABLES), (2, "seal", crate::sql::SEAL_COLUMN)];
+
+const WITNESS_TABLES: &[&str] = &[
+    "CREATE TABLE owner (id BIGINT PRIMARY KEY, role TEXT NOT NULL)",
+    "CREATE TABLE marks (
+        scope TEXT PRIMARY KEY, generation BIGINT NOT NULL, seq BIGINT NOT NULL, row_id TEXT NOT NULL,
+        bound BIGINT NOT NULL)",
+    // The same shape as in a store: the ledger's own functions read and unite it.
+    crate::sql::ROSTER_TABLE,
+];
 
 pub(super) async fn owner(tx: &mut Tx) -> Result<Option<String>, DbError> {
     let row = tx.query_opt("SELECT role FROM owner WHERE id = 1", &[]).await?;
