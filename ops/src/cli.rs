@@ -229,6 +229,9 @@ pub enum NamespaceVerb {
         /// Who reads the ids from now on, and the largest value that it takes
         #[arg(long = "reader", value_parser = flags::reader, value_name = "NAME=LARGEST")]
         readers: Vec<Reader>,
+        /// The regions that serve it from now on, with commas, or `all`; `cadastre switch` moves one with care
+        #[arg(long, value_delimiter = ',', value_name = "REGION")]
+        home: Vec<String>,
         #[command(flatten)]
         sequence: SequenceFlags,
         #[command(flatten)]

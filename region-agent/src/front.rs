@@ -298,7 +298,7 @@ impl Front {
                 }
                 if let Outlook::Refused(error) = outlook.unwrap_or_else(|| issuer.outlook(entry)) {
                     let _missing = issuer.miss(entry, settings, count);
-                    return Err(error);
+                    return Err(self.as_far_as(entry, 0, error));
                 }
                 if count > most {
                     let text = format!("no segment of {} has more than {most} ids; ask for fewer", entry.namespace);
@@ -363,7 +363,7 @@ impl Front {
                 problem(Code::SegmentDry, "the region's epoch has just risen; ask again")
             } else {
                 match outlook.unwrap_or_else(|| issuer.outlook(entry)) {
-                    Outlook::Refused(error) => error,
+                    Outlook::Refused(error) => self.as_far_as(entry, got, error),
                     Outlook::Wait if came_first(changed, deadline.as_mut()).await => continue,
                     Outlook::Wait => {
                         problem(Code::SegmentDry, "a refill is under way and did not come in time; ask again")
@@ -372,6 +372,18 @@ impl Front {
             };
             meter::burned(&self.agent.ctx.me.region, &entry.namespace, got);
             return Err(error);
+        }
+    }
+
+    /// Used up for good is a space of which nothing is left here: before that, fewer can still be had.
+    fn as_far_as(&self, entry: &Entry, lost: u64, error: AgentError) -> AgentError {
+        let left = entry.left().total().saturating_add(self.agent.pool.left(&entry.namespace));
+        match &error {
+            AgentError::Problem(why) if why.code == Code::Exhausted && left > 0 && lost == 0 => {
+                let text = format!("the space is used up but for {left} ids that this region holds; ask for fewer");
+                problem(Code::SegmentDry, text)
+            }
+            _ => error,
         }
     }
 

@@ -18,6 +18,7 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(given: AgentConfig) -> Result<(), region_agent::StartError> {
+    config::environment::check(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
     let config = given.complete()?;
     if config.config.print_config {
         print!("{}", config::print(&config)?);

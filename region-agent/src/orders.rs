@@ -38,8 +38,6 @@ enum Phase {
 struct Held {
     order: DrillOrder,
     phase: Phase,
-    /// When this process heard of it, and so when it is over at the latest.
-    deadline_ms: u64,
     word: DrillWord,
 }
 
@@ -86,7 +84,6 @@ impl Orders {
         state.drill = Some(Held {
             order: DrillOrder { for_ms, ..order.clone() },
             phase: Phase::Heard,
-            deadline_ms: now_ms.saturating_add(for_ms),
             word: DrillWord {
                 drill_id: order.drill_id,
                 running: true,
@@ -137,9 +134,8 @@ impl Orders {
         }
         let Phase::Cut { since_ms } = held.phase else { return false };
         let (order, after_ms) = (&held.order, now_ms.saturating_sub(since_ms));
-        let left_ms = held.deadline_ms.saturating_sub(since_ms);
         let (dry, share) = (order.until_dry.as_ref(), order.share_percent);
-        let why = match drill::is_over(after_ms, left_ms, &held.word.namespaces, dry, share) {
+        let why = match drill::is_over(after_ms, order.for_ms, &held.word.namespaces, dry, share) {
             None => return true,
             Some(End::InTime) => None,
             Some(End::Dry) => {

@@ -49,7 +49,7 @@ async fn a_region_without_an_authority_serves_and_says_what_is_missing() {
         ("GET", "/v1/segments?namespace=orders", 401, "unauthenticated"),
         ("GET", "/v1/origins/orders/1", 401, "unauthenticated"),
         ("GET", "/v1/status", 401, "unauthenticated"),
-        ("POST", "/v1/audit/verify", 422, "invalid_request"),
+        ("POST", "/v1/audit/verify", 401, "unauthenticated"),
         ("DELETE", "/v1/ids", 405, "method_not_allowed"),
         ("POST", "/v1/workers", 401, "unauthenticated"),
         ("POST", "/v1/nothing", 404, "not_found"),

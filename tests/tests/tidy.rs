@@ -180,6 +180,27 @@ fn the_function_scanner_counts() {
     assert_eq!(found, expected.map(|(line, name, length)| (line, name.to_owned(), length)));
 }
 
+/// A name in the environment that no program knows is refused at the start: so the list of those that are known is whole.
+#[test]
+fn every_setting_is_known_by_its_name() {
+    let mut findings = Vec::new();
+    let mut found = 0;
+    for (path, text) in rust_files() {
+        for rest in text.split("env = \"").skip(1) {
+            let name: String = rest.chars().take_while(|c| *c != '"').collect();
+            if !name.starts_with("CADASTRE_") {
+                continue;
+            }
+            found += 1;
+            if !cadastre_runtime::config::environment::NAMES.contains(&name.as_str()) {
+                findings.push(format!("{path}: {name} is missing in shared/runtime/src/config/environment.rs"));
+            }
+        }
+    }
+    assert!(found > 20, "{found}");
+    report(&findings);
+}
+
 #[test]
 fn nothing_is_left_undone() {
     let mut found = Vec::new();

@@ -188,7 +188,7 @@ impl Authority {
         self.change(who, "service_patch", move |roster| {
             let mut entry = live_service(roster, &name)?;
             entry.namespaces = patch.namespaces.clone().unwrap_or(entry.namespaces);
-            entry.limits = patch.limits.unwrap_or(entry.limits);
+            entry.limits = patch.limits_over(entry.limits).map_err(|e| invalid(format!("limits: {e}")))?;
             check_service(roster, &entry.namespaces, &entry.limits)?;
             let view = service_view(&name, &entry);
             Ok((vec![service_change(&name, entry)], view))

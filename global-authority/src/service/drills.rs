@@ -344,6 +344,14 @@ pub(super) fn findings(body: &Drill, errors: &BTreeMap<String, u64>, overlaps: u
             broken.push("the namespace did not run dry in the time that was given".to_owned());
         }
     }
+    let whole_ms = u64::from(body.order.for_seconds) * 1_000;
+    let cuts = body.aborted.is_none() && early.is_none() && !body.order.until_dry;
+    if let Some(short) = body.words.values().find(|word| cuts && !word.running && word.ran_ms < whole_ms * 4 / 5) {
+        broken.push(format!("an agent was cut off for {} of {whole_ms} ms only", short.ran_ms));
+    }
+    if body.words.values().any(|word| !word.running && word.verified.is_none()) {
+        broken.push("an agent did not say what the check of its region's ledger found".to_owned());
+    }
     Findings {
         aborted: body.aborted.clone().or(early),
         overlaps,

@@ -62,7 +62,7 @@ impl Authority {
                 continue;
             }
             if let Some(layout) = &entry.layout {
-                namespaces.push(time_headroom(&known.roster, name, layout, now, bound, heard));
+                namespaces.push(time_headroom(&known.roster, (name, entry), layout, now, bound, heard));
                 continue;
             }
             let mine = held.remove(name).unwrap_or_default();
@@ -94,7 +94,8 @@ fn number_headroom(
 ) -> NamespaceHeadroom {
     let of_region = |(region, r): (&Name, &RegionEntry)| {
         let held = held.get(region);
-        (held.is_some() || r.state.may_issue()).then(|| region_headroom(region, r, held, heard(region)))
+        (held.is_some() || r.state.may_issue())
+            .then(|| region_headroom(region, r, held, entry.is_home(region), heard(region)))
     };
     let space_left = entry.definition.capacity().saturating_sub(watermark);
     let rate: f64 = held.values().map(|h| h.rate).sum();
@@ -119,6 +120,7 @@ fn region_headroom(
     name: &Name,
     region: &RegionEntry,
     held: Option<&sql::Holding>,
+    is_home: bool,
     heard_seconds: Option<u64>,
 ) -> RegionHeadroom {
     let (left, rate, peak) = held.map_or((0, 0.0, 0.0), |h| (h.left, h.rate, h.peak));
@@ -128,19 +130,20 @@ fn region_headroom(
         carved: held.map_or(0, |h| h.carved),
         left,
         rate_per_second: rate,
-        runway_seconds: plan::runway_seconds(left, rate),
-        runway_at_peak_seconds: plan::runway_seconds(left, peak),
+        runway_seconds: plan::runway_seconds(left, rate).filter(|_| is_home),
+        runway_at_peak_seconds: plan::runway_seconds(left, peak).filter(|_| is_home),
         state: region.state,
         epoch: region.epoch,
         heard_seconds,
         window_hours: None,
+        not_home: !is_home,
     }
 }
 
 /// What is left of a time-based namespace, in units of time: the whole of it by the clock, and each region's window.
 fn time_headroom(
     roster: &Roster,
-    name: &Name,
+    (name, entry): (&Name, &NamespaceEntry),
     layout: &Layout,
     now: u64,
     bound: impl Fn(&Name) -> u64,
@@ -154,10 +157,10 @@ fn time_headroom(
         let seconds = until.saturating_sub(now) / 1_000;
         RegionHeadroom {
             left: layout.unit_of(until).unwrap_or(0).saturating_sub(unit),
-            runway_seconds: Some(seconds),
-            runway_at_peak_seconds: Some(seconds),
+            runway_seconds: Some(seconds).filter(|_| entry.is_home(region)),
+            runway_at_peak_seconds: Some(seconds).filter(|_| entry.is_home(region)),
             window_hours: Some((until as f64 - now as f64) / 3_600_000.0),
-            ..region_headroom(region, r, None, heard(region))
+            ..region_headroom(region, r, None, entry.is_home(region), heard(region))
         }
     });
     NamespaceHeadroom {

@@ -206,6 +206,7 @@ fn cell(namespace: &Name, region: &RegionHeadroom, limits: Thresholds, seen: &Se
         at_peak_seconds: region.runway_at_peak_seconds,
         heard_seconds: region.heard_seconds,
         is_time: region.window_hours.is_some(),
+        is_elsewhere: region.not_home,
     };
     let seen_of = outlook::judge(&standing, limits);
     Cell {

@@ -161,7 +161,10 @@ impl Authority {
         let read = self.find::<Switch>(SWITCH, id).await?;
         if read.body.step == Step::Done {
             let (to, from) = (read.body.to, read.body.from);
-            let text = format!("it is done: switch the other way round (cadastre switch --from {to} --to {from})");
+            let text = format!(
+                "it is done: switch the other way round (cadastre switch --from {to} --to {from}), or let both serve it \
+                 (cadastre namespace set NAME --home all)"
+            );
             return Err(problem(Code::NotAllowed, text));
         }
         // Twice is once: what a later switch made of it is not touched.

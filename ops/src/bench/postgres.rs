@@ -32,9 +32,6 @@ pub enum Standby {
     Synchronous,
 }
 
-/// The name of the synchronous standby.
-const FOLLOWER: &str = "follower";
-
 /// A running server.
 pub struct Postgres {
     server: Child,
@@ -69,18 +66,17 @@ impl Postgres {
         if geteuid().is_root() {
             run(Command::new("chown").arg("postgres").arg(folder.path())).await?;
         }
-        let primary = format!("host=127.0.0.1 port={} user=postgres application_name={FOLLOWER}", self.port);
+        let primary =
+            format!("host=127.0.0.1 port={} user=postgres application_name={}", self.port, super::sql::FOLLOWER);
         let arguments = ["-X", "stream", "-c", "fast", "-R", "-d", &primary, "-D"];
         let mut copy = as_server_user(&binaries.join("pg_basebackup"), folder.path());
         run(copy.args(arguments).arg(folder.path().join("data"))).await?;
         let follower = Self::launch(&binaries, folder).await?;
-        for statement in
-            [format!("ALTER SYSTEM SET synchronous_standby_names = '{FOLLOWER}'"), "SELECT pg_reload_conf()".to_owned()]
-        {
-            self.psql(&statement).await?;
+        for statement in super::sql::WAIT_FOR_FOLLOWER {
+            self.psql(statement).await?;
         }
         let watch = Stopwatch::start();
-        while self.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'").await?.trim() != "1" {
+        while self.psql(super::sql::FOLLOWERS).await?.trim() != "1" {
             if watch.seconds() > ATTACHES_IN {
                 return Err(failed("the standby does not become synchronous"));
             }

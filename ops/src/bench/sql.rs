@@ -5,6 +5,14 @@
 
 use cadastre_runtime::db::{DbError, Tx};
 
+/// What the synchronous standby is called.
+pub const FOLLOWER: &str = "follower";
+/// From now on commits wait for it.
+pub const WAIT_FOR_FOLLOWER: [&str; 2] =
+    ["ALTER SYSTEM SET synchronous_standby_names = 'follower'", "SELECT pg_reload_conf()"];
+/// How many commits wait for.
+pub const FOLLOWERS: &str = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+
 /// Makes the row and the ledger.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use cadastre_core::roster::Limits;
 use cadastre_core::sequence::Sequence;
 use cadastre_protocol::admin::PolicyPatch;
 use clap::Args;
+use serde_json::json;
 
 use crate::error::CliError;
 
@@ -185,6 +186,20 @@ impl LimitFlags {
     pub fn any(&self) -> bool {
         let Self { ids_per_second, in_flight, batch, holders, held_ids } = self;
         [ids_per_second, in_flight, batch, holders].into_iter().any(Option::is_some) || held_ids.is_some()
+    }
+
+    /// What was given, as a change of a service's limits: 0 takes one away.
+    pub fn changes(&self) -> serde_json::Map<String, serde_json::Value> {
+        let number = |given: Option<u32>| given.map(|n| if n == 0 { json!(null) } else { json!(n) });
+        let held = self.held_ids.map(|n| if n == 0 { json!(null) } else { json!(n.to_string()) });
+        let all = [
+            ("ids_per_second", number(self.ids_per_second)),
+            ("in_flight", number(self.in_flight)),
+            ("batch", self.batch.map(|n| json!(n))),
+            ("holders", number(self.holders)),
+            ("held_ids", held),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
     /// `limits` with what was given.

@@ -32,15 +32,18 @@ pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliErr
         NamespaceVerb::Show { name } => print(common, api.get(&path(&name)).await?, one),
         NamespaceVerb::Freeze { name } => freeze(common, &api, &name, true).await,
         NamespaceVerb::Unfreeze { name } => freeze(common, &api, &name, false).await,
-        NamespaceVerb::Set { name, readers, sequence, policy } => {
+        NamespaceVerb::Set { name, readers, home, sequence, policy } => {
             let readers = (!readers.is_empty()).then_some(readers);
             let patch = NamespacePatch {
                 policy: policy.patch(),
                 sequence: sequence.sequence()?,
                 readers,
+                home: home_of(&home)?,
                 ..NamespacePatch::default()
             };
-            if patch.policy.is_none() && patch.sequence.is_none() && patch.readers.is_none() {
+            let sets =
+                [patch.policy.is_some(), patch.sequence.is_some(), patch.readers.is_some(), patch.home.is_some()];
+            if !sets.contains(&true) {
                 let text = "nothing to set: give at least one flag (`cadastre namespace set --help`)";
                 return Err(CliError::usage(text));
             }
@@ -48,6 +51,17 @@ pub async fn run(common: &Common, verb: NamespaceVerb) -> Result<Outcome, CliErr
         }
         NamespaceVerb::Delete { name, sure } => delete(common, &api, &name, sure).await,
     }
+}
+
+/// No regions are all of them.
+fn home_of(words: &[String]) -> Result<Option<Vec<Name>>, CliError> {
+    let regions = match words {
+        [] => return Ok(None),
+        [all] if all == "all" => Vec::new(),
+        some => some.to_vec(),
+    };
+    let names = regions.into_iter().map(|word| Name::new(word).map_err(|e| CliError::usage(format!("--home: {e}"))));
+    names.collect::<Result<_, _>>().map(Some)
 }
 
 fn path(name: &Name) -> String {

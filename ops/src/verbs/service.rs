@@ -1,12 +1,11 @@
 //! `cadastre service`: who may ask agents for IDs.
 
-use cadastre_core::ids::Name;
 use cadastre_core::roster::Limits;
 use cadastre_protocol::admin::{NewService, Nothing, ServicePatch, ServiceView};
 use serde_json::Value;
 
 use super::{now_ms, print, print_token, rows, token_words};
-use crate::api::{Api, typed};
+use crate::api::typed;
 use crate::cli::{Common, ServiceVerb};
 use crate::connect;
 use crate::error::{CliError, Outcome};
@@ -26,7 +25,7 @@ pub async fn run(common: &Common, verb: ServiceVerb) -> Result<Outcome, CliError
             if namespaces.is_empty() && !limits.any() {
                 return Err(CliError::usage("nothing to set: give --namespace or a limit"));
             }
-            let limits = if limits.any() { Some(limits.over(present(&api, &name).await?)) } else { None };
+            let limits = limits.any().then(|| limits.changes());
             let patch = ServicePatch { namespaces: (!namespaces.is_empty()).then_some(namespaces), limits };
             print(common, api.patch(&format!("/v1/services/{name}"), &patch).await?, one)
         }
@@ -47,13 +46,6 @@ pub async fn run(common: &Common, verb: ServiceVerb) -> Result<Outcome, CliError
 }
 
 /// The limits that a service has: the API takes all of them at once.
-async fn present(api: &Api, name: &Name) -> Result<Limits, CliError> {
-    let services: Vec<ServiceView> = typed(rows(api.get("/v1/services").await?, "services"))?;
-    let service = services.into_iter().find(|service| service.name == *name);
-    let missing = || CliError::failed(format!("there is no service {name}"), "see `cadastre service list`");
-    Ok(service.ok_or_else(missing)?.limits)
-}
-
 fn list(answer: Value) -> Result<(), CliError> {
     let services: Vec<ServiceView> = typed(rows(answer, "services"))?;
     let mut table = Table::new(&["service", "namespaces", "limits", "tokens"]);

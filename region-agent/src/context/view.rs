@@ -42,6 +42,12 @@ impl View {
         self.standing.map(|s| s.epoch)
     }
 
+    /// Whether callers of `region` are served in a namespace, as far as its home goes.
+    #[must_use]
+    pub fn is_home(&self, region: &Name, namespace: &Name) -> bool {
+        self.roster.namespace(namespace).is_none_or(|entry| entry.is_home(region))
+    }
+
     /// The namespace, if this region may issue in it.
     ///
     /// # Errors

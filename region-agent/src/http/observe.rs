@@ -38,12 +38,14 @@ pub async fn status(State(app): State<App>, headers: HeaderMap) -> Answer<axum::
         .map(|(namespace, pool)| {
             let (own, refill) = standings.get(&namespace).copied().unwrap_or((Default::default(), "idle"));
             let rate = own.rate;
+            // Where nobody is served nothing runs dry.
+            let lasts = |left| runway_seconds(left, rate).filter(|_| view.is_home(&agent.ctx.me.region, &namespace));
             NamespaceStatus {
                 rate_per_second: rate,
                 left_in_instance: own.left,
                 left_in_region: pool.totals.left,
-                runway_instance_seconds: runway_seconds(own.left, rate),
-                runway_region_seconds: runway_seconds(own.left.saturating_add(pool.totals.left), rate),
+                runway_instance_seconds: lasts(own.left),
+                runway_region_seconds: lasts(own.left.saturating_add(pool.totals.left)),
                 refill: refill.to_owned(),
                 namespace,
             }

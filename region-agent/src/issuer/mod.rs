@@ -323,10 +323,12 @@ impl Issuer {
         for entry in self.entries() {
             meter::issued(&self.ctx.me.region, &entry.namespace, entry.unreported());
         }
+        let view = self.ctx.view();
         for (namespace, (standing, _)) in self.standings() {
             let held = standing.left.saturating_add(self.pool.left(&namespace));
-            let runway = plan::runway_seconds(standing.left, standing.rate);
-            let whole = plan::runway_seconds(held, standing.rate);
+            let is_home = view.is_home(&self.ctx.me.region, &namespace);
+            let lasts = |left| plan::runway_seconds(left, standing.rate).filter(|_| is_home);
+            let (runway, whole) = (lasts(standing.left), lasts(held));
             meter::instance(&self.ctx.me.region, &namespace, standing.rate, standing.left, runway, whole);
         }
     }

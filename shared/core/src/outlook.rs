@@ -95,6 +95,8 @@ pub struct Standing {
     pub heard_seconds: Option<u64>,
     /// Whether what it holds is time: given for as long as the policy says, and renewed with every few heartbeats.
     pub is_time: bool,
+    /// Whether the namespace's home is elsewhere: nobody is served here, and what it holds may run out.
+    pub is_elsewhere: bool,
 }
 
 /// A verdict.
@@ -113,6 +115,9 @@ pub struct Outlook {
 /// Judges a region's part of a namespace.
 #[must_use]
 pub fn judge(s: &Standing, limits: Thresholds) -> Outlook {
+    if s.is_elsewhere {
+        return Outlook { level: Level::Ok, why: None, runway_seconds: None, at_peak_seconds: None };
+    }
     let silent = s.heard_seconds.is_some_and(|quiet| quiet >= SILENT_SECONDS);
     let since = if silent && !s.is_time { s.heard_seconds.unwrap_or(0) } else { 0 };
     let by_now = |seconds: Option<u64>| seconds.map(|s| s.saturating_sub(since));
@@ -206,7 +211,15 @@ mod tests {
             at_peak_seconds: runway,
             heard_seconds: Some(1),
             is_time: false,
+            is_elsewhere: false,
         }
+    }
+
+    #[test]
+    fn where_nobody_is_served_nothing_runs_dry() {
+        let empty = Standing { left: 0, is_elsewhere: true, ..at(Some(0)) };
+        let seen = judge(&empty, Thresholds::of(&Policy::default()));
+        assert_eq!((seen.level, seen.why, seen.runway_seconds), (Level::Ok, None, None));
     }
 
     #[test]

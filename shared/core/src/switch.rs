@@ -203,8 +203,7 @@ fn after_the_move(facts: &Facts) -> Next {
     if let Some(other) = facts.namespaces.iter().find(|n| !n.home_is_after) {
         return Next::Stop(format!("the home of {} was changed by somebody else since: back out", other.name));
     }
-    let silent = !facts.from.live || !facts.from.state.may_issue();
-    if facts.from_knows || silent {
+    if facts.from_knows || !facts.from.live {
         return Next::Go(Step::Done);
     }
     Next::Wait("the region that is left has not taken note of the new home yet".to_owned())

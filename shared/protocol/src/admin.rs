@@ -140,10 +140,27 @@ pub struct ServicePatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub namespaces: Option<Vec<Name>>,
-    /// Its limits.
+    /// Limits to change; those that are not named stay, and `null` takes one away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub limits: Option<Limits>,
+    pub limits: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl ServicePatch {
+    /// The limits as they are from now on.
+    ///
+    /// # Errors
+    /// Where there is no such limit, or a value cannot be one.
+    pub fn limits_over(&self, held: Limits) -> Result<Limits, serde_json::Error> {
+        let Some(changes) = &self.limits else { return Ok(held) };
+        let mut all = serde_json::to_value(held)?;
+        if let Some(all) = all.as_object_mut() {
+            // What one takes away has its default.
+            all.extend(changes.clone());
+            all.retain(|_, value| !value.is_null());
+        }
+        serde_json::from_value(all)
+    }
 }
 
 /// A service as the authority shows it.
@@ -341,6 +358,9 @@ pub struct RegionHeadroom {
     /// time has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_hours: Option<f64>,
+    /// Set where the namespace's home is elsewhere: nobody is served here, so nothing runs dry, and runways are null.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_home: bool,
 }
 
 /// `POST /v1/audit/verify`.

@@ -8,6 +8,8 @@
 //! included, for which serde's own `deny_unknown_fields` does not work). Absent on purpose:
 //! reloading while running.
 
+pub mod environment;
+
 use std::path::{Path, PathBuf};
 
 use cadastre_core::durability::Policy;
@@ -31,6 +33,14 @@ pub enum ConfigError {
         file: PathBuf,
         /// The keys that exist.
         known: String,
+    },
+    /// The environment has a name that begins as ours do, and is none.
+    #[error("{name}: there is no such setting; did you mean {nearest}?")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The one that is nearest to it.
+        nearest: &'static str,
     },
     /// A value that cannot be, alone or beside another.
     #[error("{key}: {reason}")]

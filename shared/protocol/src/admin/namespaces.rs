@@ -70,11 +70,15 @@ pub struct NamespacePatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub readers: Option<Vec<Reader>>,
-    /// The regions that may issue here from now on; an empty list is all. At once, and without asking what they hold:
-    /// a switch does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The regions that may issue here from now on; an empty list, or null, is all. At once, and without asking what they
+    /// hold: a switch does.
+    #[serde(default, deserialize_with = "null_is_all", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub home: Option<Vec<Name>>,
+}
+
+fn null_is_all<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<Name>>, D::Error> {
+    Ok(Some(Option::deserialize(from)?.unwrap_or_default()))
 }
 
 macro_rules! policy_patch {
