@@ -269,6 +269,18 @@ pub enum RegionVerb {
         /// Its name
         name: Name,
     },
+    /// Revoke a token, once its agents use another one
+    Revoke {
+        /// The region
+        name: Name,
+        /// The token's id, from `region tokens`
+        token_id: Name,
+    },
+    /// The tokens of one
+    Tokens {
+        /// Its name
+        name: Name,
+    },
 }
 
 /// One step of a region's life cycle.
@@ -347,6 +359,13 @@ pub enum OperatorVerb {
     Token {
         /// Its name
         name: Name,
+    },
+    /// Revoke a token; the last one that operates stays
+    Revoke {
+        /// The operator or viewer
+        name: Name,
+        /// The token's id, from `operator list`
+        token_id: Name,
     },
     /// All of them
     List,

@@ -16,6 +16,8 @@ use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::link::Answer;
 use cadastre_protocol::operate::{DrillEvent, DrillOrder, DrillWord, Expect, HomeAddress, MAX_EVENTS};
 
+/// An order that was heard begins within so long, or not at all, in milliseconds: some heartbeats of the slowest kind.
+const BEGINS_WITHIN_MS: u64 = 180_000;
 /// The last word on a drill waits so long for the ledger's check, in milliseconds.
 const VERDICT_WITHIN_MS: u64 = 20_000;
 
@@ -37,6 +39,7 @@ enum Phase {
 
 struct Held {
     order: DrillOrder,
+    heard_ms: u64,
     phase: Phase,
     word: DrillWord,
 }
@@ -83,6 +86,7 @@ impl Orders {
         let for_ms = order.for_ms.min(u64::from(drill::MAX_SECONDS) * 1_000);
         state.drill = Some(Held {
             order: DrillOrder { for_ms, ..order.clone() },
+            heard_ms: now_ms,
             phase: Phase::Heard,
             word: DrillWord {
                 drill_id: order.drill_id,
@@ -123,6 +127,11 @@ impl Orders {
         let Some(held) = state.drill.as_mut() else { return false };
         match held.phase {
             Phase::Heard | Phase::Over { .. } => return false,
+            // Whoever slept in between must not begin what the authority has long given up.
+            Phase::Said if now_ms.saturating_sub(held.heard_ms) > BEGINS_WITHIN_MS => {
+                state.end(now_ms, Some("this agent was not ready to begin in time".to_owned()));
+                return false;
+            }
             Phase::Said => {
                 held.phase = Phase::Cut { since_ms: now_ms };
                 held.note(0, "the uplink is refused from now on");

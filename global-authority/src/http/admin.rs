@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use cadastre_core::roster::Kind;
 use cadastre_protocol::admin::{
     NamespacePatch, NamespaceView, NewNamespace, NewOperator, NewService, NewToken, Nothing, OperatorView,
     ServicePatch, ServiceView,
@@ -119,8 +120,32 @@ pub async fn revoke_service_token(
     headers: HeaderMap,
     Path((which, id)): Path<(String, String)>,
 ) -> Answer<axum::Json<Value>> {
-    let who = app.operator(&headers).await?;
-    app.authority().revoke_service_token(&who, &name(&which)?, &id).await.map_err(refuse)?;
+    revoke(&app, &headers, Kind::Service, &which, &id).await
+}
+
+#[utoipa::path(delete, path = "/v1/operators/{name}/tokens/{id}", params(("name" = String, Path), ("id" = String, Path)), responses((status = 200)))]
+/// Revoke a token of an operator or viewer; the last one that operates stays.
+pub async fn revoke_operator_token(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Path((which, id)): Path<(String, String)>,
+) -> Answer<axum::Json<Value>> {
+    revoke(&app, &headers, Kind::Operator, &which, &id).await
+}
+
+#[utoipa::path(delete, path = "/v1/regions/{name}/tokens/{id}", params(("name" = String, Path), ("id" = String, Path)), responses((status = 200)))]
+/// Revoke a token of a region. Its agents go on from what they hold; with no other token they are answered nothing more.
+pub async fn revoke_region_token(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Path((which, id)): Path<(String, String)>,
+) -> Answer<axum::Json<Value>> {
+    revoke(&app, &headers, Kind::Region, &which, &id).await
+}
+
+async fn revoke(app: &App, headers: &HeaderMap, kind: Kind, which: &str, id: &str) -> Answer<axum::Json<Value>> {
+    let who = app.operator(headers).await?;
+    app.authority().revoke_token(&who, kind, &name(which)?, id).await.map_err(refuse)?;
     Ok(axum::Json(json!({ "token_id": id, "revoked": true })))
 }
 

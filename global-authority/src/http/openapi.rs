@@ -29,6 +29,8 @@ use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
         handlers::new_operator,
         handlers::operators,
         handlers::new_operator_token,
+        handlers::revoke_operator_token,
+        handlers::revoke_region_token,
         regions::message,
         regions::new_region,
         regions::new_token,

@@ -23,10 +23,15 @@ const NAV = [["now", "Now"], ["headroom", "Headroom"], ["regions", "Regions"], [
 // `data` of the view that is shown, as of `at`; `trouble` why there is nothing newer.
 const state = { route: null, data: null, overview: null, at: 0, trouble: null, timer: 0, round: 0, spoken: "", memory: {} };
 
+// An address that somebody typed may be no address.
+function plain(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 // #/name/part?key=value
 function routeOf(hash) {
   const [path, rest] = hash.replace(/^#\/?/, "").split("?");
-  const [name, ...parts] = path.split("/").map(decodeURIComponent);
+  const [name, ...parts] = path.split("/").map(plain);
   return { name: VIEWS[name] ? name : "now", parts, query: Object.fromEntries(new URLSearchParams(rest || "")) };
 }
 

@@ -223,22 +223,6 @@ impl Authority {
         Ok(NewToken { token_id, token: secret })
     }
 
-    /// Revokes a token of a service. Agents that are cut off learn of it when they are back.
-    ///
-    /// # Errors
-    /// `not_found`, or those of the store.
-    pub async fn revoke_service_token(&self, who: &str, name: &Name, token_id: &str) -> Result<(), ServiceError> {
-        let (name, token_id, now) = (name.clone(), token_id.to_owned(), self.now_ms());
-        self.change(who, "service_token_revoked", move |roster| {
-            let mut entry = live_service(roster, &name)?;
-            let token = entry.tokens.iter_mut().find(|t| t.token_id == token_id);
-            let token = token.ok_or_else(|| problem(Code::NotFound, "there is no such token"))?;
-            token.revoked_at_ms.get_or_insert(now);
-            Ok((vec![service_change(&name, entry)], ()))
-        })
-        .await
-    }
-
     /// Defines an operator or viewer.
     ///
     /// # Errors
@@ -421,7 +405,7 @@ fn service_change(name: &Name, entry: ServiceEntry) -> Change {
     Change { name: name.clone(), body: Body::Service(entry), effect: Effect::None }
 }
 
-fn token_views(tokens: &[TokenEntry]) -> Vec<TokenView> {
+pub(super) fn token_views(tokens: &[TokenEntry]) -> Vec<TokenView> {
     let view = |t: &TokenEntry| TokenView {
         token_id: t.token_id.clone(),
         made_at: t.made_at_ms,

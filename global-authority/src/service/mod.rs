@@ -31,6 +31,7 @@ pub mod slots;
 mod switch_facts;
 mod switch_views;
 pub mod switches;
+mod tokens;
 pub mod trend;
 pub mod verify;
 pub mod words;

@@ -198,6 +198,7 @@ impl Authority {
             agents: sessions.iter().filter(|s| s.region == *name).map(|s| agent_view(s, now)).collect(),
             last_heard_seconds: kept.get(name).map(|k| now.saturating_sub(k.heard_at_ms) / 1_000),
             waiting_for: waiting_for(region, established.contains(name)),
+            tokens: super::catalog::token_views(&region.tokens),
             read_less: super::knowers::views(&knowers, name, now),
         };
         Ok(known.roster.regions().map(|(name, region)| view(name, region)).collect())

@@ -27,6 +27,13 @@ pub async fn run(common: &Common, verb: OperatorVerb) -> Result<Outcome, CliErro
             let answer = api.post(&format!("/v1/operators/{name}/tokens"), &Nothing {}).await?;
             print_token(common, answer, name.as_ref())
         }
+        OperatorVerb::Revoke { name, token_id } => {
+            let answer = api.delete(&format!("/v1/operators/{name}/tokens/{token_id}")).await?;
+            print(common, answer, |_| {
+                show::line(format!("token {token_id} of {name} is revoked"));
+                Ok(())
+            })
+        }
         OperatorVerb::List => print(common, api.get("/v1/operators").await?, list),
     }
 }

@@ -2,9 +2,9 @@
 
 use cadastre_core::ids::Name;
 use cadastre_protocol::admin::{AgentView, Named, NewRegion, Nothing, RegionAction, RegionView};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{print, print_token, rows};
+use super::{now_ms, print, print_token, rows, token_words};
 use crate::api::typed;
 use crate::cli::{Common, RegionStep, RegionVerb};
 use crate::connect;
@@ -21,6 +21,26 @@ pub async fn run(common: &Common, verb: RegionVerb) -> Result<Outcome, CliError>
         RegionVerb::Token { name } => {
             let answer = api.post(&format!("/v1/regions/{name}/tokens"), &Nothing {}).await?;
             print_token(common, answer, &format!("region {name}"))
+        }
+        RegionVerb::Revoke { name, token_id } => {
+            let answer = api.delete(&format!("/v1/regions/{name}/tokens/{token_id}")).await?;
+            print(common, answer, |_| {
+                show::line(format!(
+                    "token {token_id} of region {name} is revoked: an agent that still uses it goes on from what it holds, \
+                     and is answered nothing more"
+                ));
+                Ok(())
+            })
+        }
+        RegionVerb::Tokens { name } => {
+            let mut all: Vec<RegionView> = typed(rows(api.get("/v1/regions").await?, "regions"))?;
+            all.retain(|region| region.name == name);
+            let missing = || CliError::failed(format!("there is no region {name}"), "see `cadastre region list`");
+            let region = all.pop().ok_or_else(missing)?;
+            print(common, json!({ "tokens": region.tokens }), |_| {
+                show::line(token_words(&region.tokens, now_ms()));
+                Ok(())
+            })
         }
     }
 }

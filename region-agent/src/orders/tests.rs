@@ -63,14 +63,14 @@ fn cut(order: DrillOrder) -> Orders {
 #[test]
 fn a_cut_ends_by_itself_and_is_not_begun_again() {
     let orders = cut(order(1, 5_000, None));
-    assert!(orders.is_cut(4_999, || holds(90, 90)));
-    assert!(!orders.is_cut(5_000, || holds(90, 90)), "counted from when it was heard");
+    assert!(orders.is_cut(5_099, || holds(90, 90)));
+    assert!(!orders.is_cut(5_100, || holds(90, 90)), "counted from when the cut began");
     assert!(orders.word(5_100).is_none(), "the last word waits for the way back and the ledger's check");
     orders.hear(&answer(Some(order(1, 9_000, None))), 5_400);
     assert!(!orders.is_cut(5_500, || holds(90, 90)), "the same drill, ordered once more by somebody late");
     orders.verified(Verdict { ok: true, checked: Default::default(), findings: vec![], unreachable: vec![] });
     let word = orders.word(5_600).unwrap();
-    assert_eq!((word.running, word.ended_early.clone(), word.over_ms), (false, None, 400));
+    assert_eq!((word.running, word.ended_early.clone(), word.over_ms), (false, None, 300));
     assert_eq!(word.namespaces[&name("orders")].issued, 10);
     let mut heard = answer(Some(order(1, 9_000, None)));
     heard.drill_heard = Some(id(1));
@@ -78,6 +78,15 @@ fn a_cut_ends_by_itself_and_is_not_begun_again() {
     assert!(orders.word(5_800).is_none() && !orders.is_cut(5_900, || holds(1, 1)));
     orders.hear(&answer(Some(order(2, 1_000, None))), 6_000);
     assert!(orders.word(6_100).unwrap().running, "another drill is");
+}
+
+#[test]
+fn an_order_that_was_slept_over_is_not_begun() {
+    let orders = Orders::default();
+    orders.hear(&answer(Some(order(1, 5_000, None))), 0);
+    assert!(orders.word(20).unwrap().running);
+    assert!(!orders.is_cut(3_600_000, || holds(100, 100)));
+    assert!(orders.shown().unwrap().ended_early.is_some());
 }
 
 #[test]

@@ -41,7 +41,12 @@ fn a_region_that_cannot_be_told_holds_nobody_up() {
     facts.namespaces = vec![fact(false, true, Shortfall::None)];
     facts.from.live = false;
     assert_eq!(next(Step::Moved, &facts), Next::Go(Step::Done));
+    facts.from = RegionFact { state: RegionState::Fenced, live: false };
+    assert_eq!(next(Step::Moved, &facts), Next::Go(Step::Done));
+    // One that is fenced and speaks is told first.
     facts.from = RegionFact { state: RegionState::Fenced, live: true };
+    assert!(matches!(next(Step::Moved, &facts), Next::Wait(_)));
+    facts.from_knows = true;
     assert_eq!(next(Step::Moved, &facts), Next::Go(Step::Done));
 }
 

@@ -65,6 +65,9 @@ pub struct RegionView {
     pub last_heard_seconds: Option<u64>,
     /// Why it gets no grant, where it gets none.
     pub waiting_for: Option<String>,
+    /// Its tokens.
+    #[serde(default)]
+    pub tokens: Vec<TokenView>,
     /// Agents and processes that read less than there is: nothing is defined, and no region added, that they could not
     /// follow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

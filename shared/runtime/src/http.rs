@@ -7,6 +7,7 @@
 //! token belongs to is the daemon's), TLS.
 
 mod extract;
+mod failures;
 mod lane;
 mod request_id;
 mod serve;
@@ -23,6 +24,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument;
 
 pub use extract::{Json, Path, Query, json_body};
+use failures::Failures;
 pub use lane::{Lane, Short};
 pub use serve::{Shutdown, serve};
 
@@ -98,6 +100,7 @@ pub fn finish<S: Clone + Send + Sync + 'static>(router: Router<S>, shutdown: &Sh
             tracing::error!("a handler panicked");
             problem_response(&Problem::new(Code::Internal, "a fault of ours; the log has the request id"))
         }))
+        .layer(from_fn_with_state(Failures::new(), Failures::bound))
         .layer(from_fn_with_state(shutdown.clone(), manners))
 }
 

@@ -91,6 +91,12 @@ pub const METRICS: &[MetricDef] = &[
         help: "1 while the store's server is a standby.",
     },
     MetricDef {
+        name: "cadastre_auth_failures_refused_total",
+        kind: MetricKind::Counter,
+        unit: Unit::Count,
+        help: "Requests without a right token that were put off, since there were too many of them.",
+    },
+    MetricDef {
         name: "cadastre_http_requests_total",
         kind: MetricKind::Counter,
         unit: Unit::Count,

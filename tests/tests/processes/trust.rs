@@ -185,3 +185,43 @@ async fn an_unknown_caller_hears_that_first() {
     let answer = http::call("POST", &url, Some(&cluster.service_token), Some(&large)).await.unwrap();
     assert_eq!((answer.0, answer.2["code"].as_str()), (403, Some("forbidden")), "{}", answer.2);
 }
+
+/// Tokens of regions and operators are taken back: at once at the authority, with the roster at agents.
+#[tokio::test]
+async fn tokens_of_regions_and_operators_are_rotated_and_taken_back() {
+    let cluster = quick().region("eu").start().await;
+    let mut hand = Hand::register(&cluster, "ap").await;
+    hand.beat().await;
+    let new = cluster.operate("POST", "/v1/regions/ap/tokens", Some(&json!({}))).await.unwrap();
+    let old = std::mem::replace(&mut hand.token, new["token"].as_str().unwrap().to_owned());
+    hand.beat().await;
+    let regions = cluster.operate("GET", "/v1/regions", None).await.unwrap();
+    let ap = regions["regions"].as_array().unwrap().iter().find(|r| r["name"] == "ap").unwrap().clone();
+    let first = ap["tokens"][0]["token_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/regions/ap/tokens/{first}");
+    for _ in 0..2 {
+        cluster.operate("DELETE", &path, None).await.unwrap();
+    }
+    hand.beat().await;
+    let kept = std::mem::replace(&mut hand.token, old);
+    let message = hand.puppet.message(vec![]);
+    assert_eq!(hand.send(&message).await.unwrap_err().status, 401);
+    hand.token = kept;
+    assert_eq!(cluster.operate("DELETE", "/v1/regions/ap/tokens/nothing", None).await.unwrap_err().status, 404);
+    // Operators: a second one, known at the agent too, until it is taken back.
+    cluster.operate("POST", "/v1/operators", Some(&json!({"name": "ada", "role": "operator"}))).await.unwrap();
+    let ada = cluster.operate("POST", "/v1/operators/ada/tokens", Some(&json!({}))).await.unwrap();
+    let (id, token) = (ada["token_id"].as_str().unwrap(), ada["token"].as_str().unwrap());
+    let status = format!("{}/v1/status", cluster.region("eu").url);
+    until("the agent knows her", async || http::get_json(&status, Some(token)).await.0 == 200).await;
+    cluster.operate("DELETE", &format!("/v1/operators/ada/tokens/{id}"), None).await.unwrap();
+    let who = http::get_json(&format!("{}/v1/whoami", cluster.url), Some(token)).await;
+    assert_eq!(who.0, 401, "{}", who.2);
+    until("the agent does not know her any more", async || http::get_json(&status, Some(token)).await.0 == 401).await;
+    // The last one stays.
+    let all = cluster.operate("GET", "/v1/operators", None).await.unwrap();
+    let own = all["operators"].as_array().unwrap().iter().find(|o| o["name"] == "bootstrap").unwrap().clone();
+    let path = format!("/v1/operators/bootstrap/tokens/{}", own["tokens"][0]["token_id"].as_str().unwrap());
+    let problem = cluster.operate("DELETE", &path, None).await.unwrap_err();
+    assert_eq!((problem.status, problem.code.as_str()), (409, "not_allowed"), "{problem}");
+}

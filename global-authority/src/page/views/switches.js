@@ -74,7 +74,7 @@ function newDrill(overview) {
 }
 
 function schedule(s) {
-  return s ? notice("ok", `Game day: ${KIND[s.drill.kind] || words(s.drill.kind)} of ${s.drill.region}, every ${duration(s.every_hours * 3600)}; next ${when(s.next_at)}.`) : h("p", { class: "soft small" }, "No game day is scheduled: ", code("cadastre drill schedule"), ".");
+  return s ? notice("ok", `Game day: ${KIND[s.drill.kind] || words(s.drill.kind)} of ${s.drill.region}, every ${duration(s.every_hours * 3600)}; next ${when(s.next_at)}.`) : h("p", { class: "soft small" }, "No game day is scheduled.");
 }
 
 const said = memory => [memory.did ? notice("ok", memory.did) : null, memory.refused ? notice("act", memory.refused) : null];
