@@ -27,6 +27,7 @@ mod help;
 mod kills;
 mod layouts;
 mod origins;
+mod patroni;
 mod quotas;
 mod radius;
 mod readers;
