@@ -52,3 +52,4 @@ mod waiting;
 mod wan;
 mod windows;
 mod witness;
+mod witness_parts;
