@@ -145,6 +145,20 @@ impl Drop for Managed {
     }
 }
 
+/// SIGKILL to a process that is not a child of ours, and to its descendants. Returns when they are gone.
+pub fn kill_tree(pid: Pid) {
+    let _ = kill(pid, Signal::SIGSTOP);
+    let mut all = descendants(pid);
+    all.push(pid);
+    for pid in &all {
+        let _ = kill(*pid, Signal::SIGKILL);
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while all.iter().any(|pid| runs(*pid)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Present and not a zombie.
 fn runs(pid: Pid) -> bool {
     stat(pid.as_raw()).is_some_and(|(state, _)| state != "Z" && state != "X")

@@ -12,6 +12,7 @@
 //! | [`scratch`] | folders that vanish and the watchdog that leaves no process behind |
 //! | [`child`] | a process as the harness holds it: signals to all of it, bounded waits |
 //! | [`postgres`], [`redis`] | throwaway servers |
+//! | [`patroni`] | three PostgreSQL nodes under Patroni and etcd, as shipped |
 //! | [`process`] | [`process::Daemon`]: one of our own binaries |
 //! | [`proxy`], [`frame`] | the wide area between agent and authority, with faults |
 //! | [`http`] | asking, generously timed |
@@ -37,6 +38,7 @@ pub mod load;
 pub mod model;
 pub mod mounts;
 pub mod pair;
+pub mod patroni;
 pub mod ports;
 pub mod postgres;
 pub mod process;

@@ -62,7 +62,7 @@ impl Postgres {
     /// A standby that streams from `primary` under a name.
     pub fn standby_of(primary: &Self, name: &str) -> Self {
         let standby = Self::not_yet(primary.options.clone());
-        standby.own_folder();
+        own_folder(standby.folder.path());
         let output = as_server_user(&standby.binaries.join("pg_basebackup"), standby.folder.path())
             .args(["-X", "stream", "-c", "fast", "--no-sync", "-d", &primary.url(), "-D"])
             .arg(standby.data_folder())
@@ -218,16 +218,8 @@ impl Postgres {
         }
     }
 
-    fn own_folder(&self) {
-        if nix::unistd::geteuid().is_root() {
-            let own = Command::new("chown").arg("postgres").arg(self.folder.path()).status();
-            let made = own.is_ok_and(|status| status.success());
-            assert!(made, "running as root, PostgreSQL needs the user `postgres` (package postgresql)");
-        }
-    }
-
     fn make_data(&self) {
-        self.own_folder();
+        own_folder(self.folder.path());
         let output = as_server_user(&self.binaries.join("initdb"), self.folder.path())
             .args(["-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--no-locale"])
             .arg("-D")
@@ -275,8 +267,17 @@ impl Postgres {
     }
 }
 
+/// Gives a folder to the user that the server runs as.
+pub(crate) fn own_folder(folder: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        let own = Command::new("chown").arg("postgres").arg(folder).status();
+        let made = own.is_ok_and(|status| status.success());
+        assert!(made, "running as root, PostgreSQL needs the user `postgres` (package postgresql)");
+    }
+}
+
 /// The folder of the server's binaries: the newest of Debian's places, else where PATH has them.
-fn binaries() -> PathBuf {
+pub(crate) fn binaries() -> PathBuf {
     let complete = |folder: &PathBuf| ["initdb", "postgres", "psql"].iter().all(|name| folder.join(name).exists());
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
@@ -296,7 +297,7 @@ fn binaries() -> PathBuf {
 }
 
 /// A command as the user that the server runs as, in a folder which that user can enter.
-fn as_server_user(program: &Path, folder: &Path) -> Command {
+pub(crate) fn as_server_user(program: &Path, folder: &Path) -> Command {
     let mut command = if nix::unistd::geteuid().is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--"]).arg(program);
