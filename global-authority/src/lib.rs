@@ -82,6 +82,17 @@ pub const METRICS: &[MetricDef] = &[
     ),
     metric("cadastre_runway_at_peak_seconds", MetricKind::Gauge, "The same at the day's peak."),
     metric("cadastre_window_seconds", MetricKind::Gauge, "How long a region may still stamp, by namespace and region."),
+    metric(
+        "cadastre_drill_passed",
+        MetricKind::Gauge,
+        "Whether the last drill that nobody ended early passed, by kind and region.",
+    ),
+    metric("cadastre_drill_ended_seconds", MetricKind::Gauge, "When it ended, in seconds since the Unix epoch."),
+    metric(
+        "cadastre_drill_heal_seconds",
+        MetricKind::Gauge,
+        "How long it took to heal afterwards; -1 where it did not.",
+    ),
     metric("cadastre_region_heard_seconds", MetricKind::Gauge, "Seconds since a region's last message."),
     metric("cadastre_region_fenced", MetricKind::Gauge, "1 while a region is fenced and waits for recover."),
     metric("cadastre_agents", MetricKind::Gauge, "Live agents, by region."),

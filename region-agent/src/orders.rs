@@ -29,8 +29,11 @@ pub type Holds = BTreeMap<Name, (u64, f64)>;
 enum Phase {
     /// Heard; the next message says so.
     Heard,
-    /// That message was written: the cut begins with the next round, whatever became of it.
+    /// That message was written, and is written again until an answer says that it was heard: a cut that the authority
+    /// knows nothing of would be one beside another.
     Said,
+    /// It was heard, and the drill is still under way: the cut begins with the next round.
+    Told,
     /// Cut off since then.
     Cut { since_ms: u64 },
     /// Over since then.
@@ -69,6 +72,12 @@ impl Orders {
             state.homes.clone_from(&answer.homes);
         }
         state.expect.clone_from(&answer.expect);
+        if let Some(held) = state.drill.as_mut().filter(|held| held.phase == Phase::Said) {
+            let id = Some(held.order.drill_id);
+            if answer.drill_heard == id && answer.drill.as_ref().map(|order| order.drill_id) == id {
+                held.phase = Phase::Told;
+            }
+        }
         let over = |held: &Held| matches!(held.phase, Phase::Over { .. });
         if let Some(held) = state.drill.as_mut()
             && let Phase::Over { since_ms, .. } = held.phase
@@ -108,7 +117,7 @@ impl Orders {
         let held = state.drill.as_mut()?;
         match held.phase {
             Phase::Heard => held.phase = Phase::Said,
-            Phase::Said | Phase::Cut { .. } => {}
+            Phase::Said | Phase::Told | Phase::Cut { .. } => {}
             // The last word comes with the ledger's check, or without it where that takes too long.
             Phase::Over { since_ms, .. } => {
                 let waits = held.word.verified.is_none() && now_ms.saturating_sub(since_ms) < VERDICT_WITHIN_MS;
@@ -126,13 +135,13 @@ impl Orders {
         let mut state = self.state();
         let Some(held) = state.drill.as_mut() else { return false };
         match held.phase {
-            Phase::Heard | Phase::Over { .. } => return false,
+            Phase::Heard | Phase::Said | Phase::Over { .. } => return false,
             // Whoever slept in between must not begin what the authority has long given up.
-            Phase::Said if now_ms.saturating_sub(held.heard_ms) > BEGINS_WITHIN_MS => {
+            Phase::Told if now_ms.saturating_sub(held.heard_ms) > BEGINS_WITHIN_MS => {
                 state.end(now_ms, Some("this agent was not ready to begin in time".to_owned()));
                 return false;
             }
-            Phase::Said => {
+            Phase::Told => {
                 held.phase = Phase::Cut { since_ms: now_ms };
                 held.note(0, "the uplink is refused from now on");
                 let first = holds().into_iter().map(|(name, (held, rate))| (name, Seen::first(held, rate)));
@@ -247,7 +256,7 @@ impl State {
         let Some(held) = self.drill.as_mut() else { return };
         let ran_ms = match held.phase {
             Phase::Cut { since_ms } => now_ms.saturating_sub(since_ms),
-            Phase::Heard | Phase::Said => 0,
+            Phase::Heard | Phase::Said | Phase::Told => 0,
             Phase::Over { ran_ms, .. } => ran_ms,
         };
         held.phase = Phase::Over { ran_ms, since_ms: now_ms };

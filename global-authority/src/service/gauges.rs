@@ -2,14 +2,20 @@
 
 use std::sync::PoisonError;
 
+use cadastre_core::drill::Outcome;
 use cadastre_core::namespace::NamespaceKind;
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::admin::{NamespaceHeadroom, RegionView};
 
+use super::drills::Drill;
+use super::operations::DRILL;
 use super::{Authority, ServiceError};
 
 /// Gauges are made at most this often.
 const GAUGES_EVERY_MS: u64 = 1_000;
+
+/// So many drills are looked at for the last one of each kind and region.
+const DRILLS: u64 = 50;
 
 fn one(yes: bool) -> f64 {
     f64::from(u8::from(yes))
@@ -40,8 +46,25 @@ impl Authority {
         self.sample(&headroom);
         headroom.namespaces.iter().for_each(|namespace| of_namespace(namespace, now));
         self.regions().await?.iter().for_each(of_region);
+        let drills = self.newest::<Drill>(DRILL, DRILLS).await?;
+        drills.iter().rev().for_each(|read| of_drill(&read.body));
         Ok(())
     }
+}
+
+/// Oldest first, so that the last one stays. One that somebody ended says nothing about the region.
+fn of_drill(drill: &Drill) {
+    let (Some(report), Some(ended_at)) = (&drill.report, drill.ended_at) else { return };
+    if report.verdict == Outcome::Aborted {
+        return;
+    }
+    let set = |metric: &'static str, value: f64| {
+        metrics::gauge!(metric, "kind" => drill.order.kind.as_str(), "region" => drill.order.region.to_string())
+            .set(value);
+    };
+    set("cadastre_drill_passed", one(report.verdict == Outcome::Passed));
+    set("cadastre_drill_ended_seconds", ended_at as f64 / 1_000.0);
+    set("cadastre_drill_heal_seconds", report.heal_seconds.unwrap_or(-1.0));
 }
 
 fn of_namespace(namespace: &NamespaceHeadroom, now: u64) {

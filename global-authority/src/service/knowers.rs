@@ -103,12 +103,12 @@ impl Authority {
     /// # Errors
     /// Those of the store.
     pub(super) async fn knowers(&self) -> Result<Vec<KnowerRow>, ServiceError> {
-        let since = self.now_ms().saturating_sub(COUNTS_MS);
+        let (since, until) = (self.now_ms().saturating_sub(COUNTS_MS), self.now_ms().saturating_add(COUNTS_MS));
         Ok(self
             .continuity
             .db()
             .read("knowers", move |tx| {
-                Box::pin(async move { Ok::<_, LedgerError>(sql::knowers(tx, since, MOST).await?) })
+                Box::pin(async move { Ok::<_, LedgerError>(sql::knowers(tx, since, until, MOST).await?) })
             })
             .await?)
     }

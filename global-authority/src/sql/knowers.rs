@@ -34,16 +34,16 @@ fn knower(row: &Row) -> Result<KnowerRow, DbError> {
     Ok(KnowerRow { key, version: text(4)?, knows: text(5)?, heard_at_ms: row.uint(6)? })
 }
 
-/// Those who were heard of since `since_ms`, `most` at most.
+/// Those who were heard of from `since_ms` to `until_ms`, `most` at most: a clock that was ahead wrote what is later.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn knowers(tx: &mut Tx, since_ms: u64, most: u64) -> Result<Vec<KnowerRow>, DbError> {
+pub async fn knowers(tx: &mut Tx, since_ms: u64, until_ms: u64, most: u64) -> Result<Vec<KnowerRow>, DbError> {
     let rows = tx
         .query(
             "SELECT region, namespace, service, instance, version, knows, heard_at_ms FROM knowers
-             WHERE heard_at_ms >= $1 ORDER BY heard_at_ms DESC LIMIT $2",
-            &[Value::int(since_ms)?, Value::int(most)?],
+             WHERE heard_at_ms >= $1 AND heard_at_ms <= $2 ORDER BY heard_at_ms DESC LIMIT $3",
+            &[Value::int(since_ms)?, Value::int(until_ms)?, Value::int(most)?],
         )
         .await?;
     rows.iter().map(knower).collect()

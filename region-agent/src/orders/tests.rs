@@ -50,12 +50,21 @@ fn holds(orders: u64, drill: u64) -> Holds {
     BTreeMap::from([(name("orders"), (orders, 1.0)), (name("drill"), (drill, 10.0))])
 }
 
-/// Ordered, said, and cut off at 100.
+/// An answer that says that the agent's word on this drill was heard, and that it is still under way.
+fn heard(order: DrillOrder) -> Answer {
+    let id = order.drill_id;
+    Answer { drill_heard: Some(id), ..answer(Some(order)) }
+}
+
+/// Ordered, said, heard, and cut off at 100.
 fn cut(order: DrillOrder) -> Orders {
     let orders = Orders::default();
-    orders.hear(&answer(Some(order)), 0);
+    orders.hear(&answer(Some(order.clone())), 0);
     assert!(!orders.is_cut(10, || holds(100, 100)), "not before it was said");
     assert!(orders.word(20).unwrap().running);
+    assert!(!orders.is_cut(30, || holds(100, 100)), "nor before it was heard");
+    assert!(orders.word(40).unwrap().running, "said again: the first may be lost");
+    orders.hear(&heard(order), 50);
     assert!(orders.is_cut(100, || holds(100, 100)));
     orders
 }
@@ -85,6 +94,10 @@ fn an_order_that_was_slept_over_is_not_begun() {
     let orders = Orders::default();
     orders.hear(&answer(Some(order(1, 5_000, None))), 0);
     assert!(orders.word(20).unwrap().running);
+    let over = Answer { drill_heard: Some(id(1)), ..answer(None) };
+    orders.hear(&over, 30);
+    assert!(!orders.is_cut(40, || holds(100, 100)), "heard, but the drill is over by now");
+    orders.hear(&heard(order(1, 5_000, None)), 50);
     assert!(!orders.is_cut(3_600_000, || holds(100, 100)));
     assert!(orders.shown().unwrap().ended_early.is_some());
 }

@@ -11,8 +11,10 @@ use tests::scratch::Scratch;
 use crate::help::{number, quick, until};
 use crate::windows::{Stamper, events, parts, sound};
 
-/// Four worker ids: the agent's own, two that are held, one more.
-const BITS: u32 = 2;
+/// Eight worker ids: the agent's own, those that are held, and some more.
+const BITS: u32 = 3;
+/// How many instructions behind the look each is held: at once, in the midst, at the exchange.
+const HELD_AT: [u32; 4] = [0, 20, 60, 110];
 
 /// What a stamper wrote: ids, and the codes of errors, in order.
 fn lines(stamper: &Daemon) -> Vec<Result<i64, String>> {
@@ -60,7 +62,11 @@ impl Hold {
         let step = format!("stepi {instructions}");
         // The other thread must not go on while this one is led.
         let led = ["set scheduler-locking on", step.as_str()];
-        let wait = format!("shell touch {}; until [ -e {} ]; do sleep 0.05; done", held.display(), go.display());
+        let wait = format!(
+            "shell touch {}; for i in $(seq 2000); do [ -e {} ] && break; sleep 0.1; done",
+            held.display(),
+            go.display()
+        );
         let mut script: Vec<&str> = breaks.iter().map(String::as_str).collect();
         script.push("continue");
         script.extend(if instructions > 0 { led.as_slice() } else { &[] });
@@ -100,30 +106,29 @@ async fn a_thread_held_between_look_and_stamp_repeats_nothing_after_a_successor(
         let spec = Spec::binary("stamper").env("TOKEN", &*cluster.service_token);
         Daemon::start(spec.arg(&cluster.region("eu").url).arg("events").arg(name))
     };
-    let stampers = [start("one"), start("two")];
+    let stampers: Vec<Daemon> = HELD_AT.iter().map(|at| start(&format!("held-{at}"))).collect();
     for stamper in &stampers {
         until("it stamps", async || ids(stamper).len() > 20).await;
     }
-    // One at the first instruction behind the look, one in the midst.
-    let holds: Vec<Hold> = stampers.iter().zip([0, 60]).map(|(s, n)| Hold::of(s, folder.path(), n)).collect();
-    until("both are held", async || holds.iter().all(Hold::holds)).await;
+    let holds: Vec<Hold> = stampers.iter().zip(HELD_AT).map(|(s, n)| Hold::of(s, folder.path(), n)).collect();
+    until("all are held", async || holds.iter().all(Hold::holds)).await;
     let before: Vec<usize> = stampers.iter().map(|stamper| lines(stamper).len()).collect();
     let workers: BTreeSet<u64> = stampers.iter().map(|s| parts(*ids(s).last().unwrap(), BITS, 3).worker).collect();
-    assert_eq!(workers.len(), 2);
+    assert_eq!(workers.len(), HELD_AT.len());
     // Everybody else takes what becomes free: their windows are over then.
-    let (mut begins, mut n) = (std::collections::BTreeMap::new(), 10);
-    let mut successors: Vec<Stamper> = (1..=3).map(Stamper::new).collect();
+    let (mut windows, mut n) = (std::collections::BTreeMap::new(), 10);
+    let mut successors: Vec<Stamper> = (1..1 << BITS).map(Stamper::new).collect();
     for successor in &mut successors {
         until("a worker is free", async || {
             n += 1;
             let _ = cluster.ids("eu", "events", 1).await;
             let Ok(taken) = successor.take(&cluster, n).await else { return false };
-            begins.insert(taken["worker"].as_u64().unwrap(), number(&taken["lo"]));
+            windows.insert(taken["worker"].as_u64().unwrap(), number(&taken["lo"])..number(&taken["hi"]));
             true
         })
         .await;
     }
-    assert!(workers.iter().all(|worker| begins.contains_key(worker)), "{workers:?} of {begins:?}");
+    assert!(workers.iter().all(|worker| windows.contains_key(worker)), "{workers:?} of {windows:?}");
     for (stamper, before) in stampers.iter().zip(&before) {
         assert_eq!(lines(stamper).len(), *before, "it was held all the time");
     }
@@ -137,8 +142,9 @@ async fn a_thread_held_between_look_and_stamp_repeats_nothing_after_a_successor(
         for id in ids(stamper) {
             assert!(seen.insert(id), "{id} twice");
             let id = parts(id, BITS, 3);
-            let end = begins.get(&id.worker).copied().unwrap_or(u64::MAX);
-            assert!(id.unit < end, "unit {} is the successor's, who begins at {end}", id.unit);
+            // Later ones it may have taken anew.
+            let theirs = windows.get(&id.worker);
+            assert!(theirs.is_none_or(|window| !window.contains(&id.unit)), "unit {} is of {theirs:?}", id.unit);
         }
         // What the held thread had looked at may still be stamped, in its own window; then it is told.
         let codes: BTreeSet<&String> = lines.iter().skip(*before).filter_map(|line| line.as_ref().err()).collect();

@@ -5,6 +5,8 @@ use cadastre_core::knows::Knows;
 use serde_json::{Value, json};
 use tests::cluster::{Cluster, fixed};
 use tests::http;
+use tests::process::set_fake_clock;
+use tests::scratch::Scratch;
 
 use crate::hand::{Hand, fresh};
 use crate::help::{quick, until};
@@ -129,4 +131,35 @@ async fn an_agent_that_reads_less_holds_up_what_it_could_not_follow() {
     old.beat().await;
     cluster.operate("POST", "/v1/regions", Some(&json!({"name": "sa"}))).await.unwrap();
     cluster.operate("POST", "/v1/namespaces", Some(&events)).await.unwrap();
+}
+
+/// Who is silent counts for an hour, whatever the authority's clock did meanwhile: one that was a year ahead must not let
+/// somebody count for a year.
+#[tokio::test]
+async fn who_is_silent_counts_for_an_hour() {
+    let (folder, cluster) = (Scratch::new("clock"), quick().region("eu").namespace("orders").start().await);
+    let file = folder.path().join("clock");
+    cluster.authority.kill9();
+    cluster.authority.change(|spec| spec.fake_clock(&file));
+    cluster.restart_authority().await;
+    let mut old = Hand::register(&cluster, "ap").await;
+    old.puppet.sender.knows = Some(Knows { largest: 1_000, ..Knows::all() });
+    let new = |name: &'static str| {
+        let cluster = &cluster;
+        async move { cluster.operate("POST", "/v1/regions", Some(&json!({"name": name}))).await.map_err(|p| p.code) }
+    };
+    old.beat().await;
+    assert_eq!(new("r1").await.unwrap_err(), "not_allowed");
+    set_fake_clock(&file, "+3500");
+    assert_eq!(new("r1").await.unwrap_err(), "not_allowed", "not yet an hour");
+    set_fake_clock(&file, "+2h");
+    new("r1").await.unwrap();
+    set_fake_clock(&file, "+366d");
+    old.beat().await;
+    assert_eq!(new("r2").await.unwrap_err(), "not_allowed");
+    set_fake_clock(&file, "+3h");
+    new("r2").await.unwrap();
+    // It speaks once more.
+    old.beat().await;
+    assert_eq!(new("r3").await.unwrap_err(), "not_allowed");
 }
