@@ -65,6 +65,8 @@ impl Authority {
     async fn answer(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
         self.admit(caller, &message)?;
         let mut region = self.bound(caller, &message).await?;
+        // Before anything can be in doubt because of this message.
+        self.seal_key().await?;
         if message.words.promised > self.continuity.standing().generation {
             // Another process of this authority may have opened it.
             self.continuity.refresh().await?;

@@ -115,7 +115,14 @@ impl Authority {
             generation: full.generation,
             bounds: full.bounds.clone(),
         };
-        let vouched = self.vouched(&full.roster).await?;
+        let vouched = match self.vouched(&full.roster).await {
+            // The sender was heard, and goes on: what it said does not count, and the quarantine goes on too.
+            Err(ServiceError::Problem(why)) => {
+                tracing::error!(%region, detail = why.detail, "a testimony does not count");
+                return Ok(());
+            }
+            vouched => vouched?,
+        };
         tracing::info!(%region, generation = %full.generation, "testimony");
         let full = FullTestimony { roster: vouched, ..full.clone() };
         let (region, full, now) = (region.clone(), full, self.now_ms());

@@ -3,7 +3,7 @@
 //! Every region keeps the whole roster and testifies it, so that an authority that lost a week learns what it forgot. A
 //! region must not be able to testify of an operator, a service or another region that never was: so an entry is sent
 //! with a keyed hash over all that it says, regions give it back as they got it, and what a testimony brings that is
-//! news here and has no such seal is refused. The key is made with the cluster and never leaves the store; every copy
+//! news here and has no such seal makes it count for nothing. The key is made with the cluster and never leaves the store; every copy
 //! of the store has it.
 //!
 //! An authority that is made again after a loss has no key until its quarantine is over: an operator has brought what it
