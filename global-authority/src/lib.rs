@@ -204,16 +204,7 @@ async fn settle_loop(authority: Arc<Authority>, shutdown: Shutdown) {
             () = shutdown.wait() => return,
             () = tokio::time::sleep(SETTLE_EVERY) => {}
         }
-        if let Err(error) = authority.watch().await {
-            tracing::warn!(%error, "the store's server cannot be looked at");
-        }
-        if let Err(error) = authority.settle().await {
-            tracing::warn!(%error, "the quarantine cannot be looked at");
-        }
-        if let Err(error) = authority.operate().await {
-            tracing::warn!(%error, "switches and drills wait");
-        }
-        authority.look_at_witness().await;
+        authority.tick().await;
         // A sample for the trend, also where nobody scrapes; less often where there is much to read.
         if rest > 0 {
             rest -= 1;

@@ -119,7 +119,9 @@ pub async fn quotas(mut exchange: Exchange, shutdown: Shutdown) {
 /// Looks at the witness of the region's store: one that is gone, or was flushed, is told before it is needed.
 pub async fn witness(agent: Arc<Agent>, shutdown: Shutdown) {
     loop {
-        agent.ctx.continuity.look_at_witness().await;
+        if let Err(error) = agent.ctx.continuity.look_at_witness().await {
+            tracing::warn!(%error, "the store cannot be judged by its witness");
+        }
         meter::witness(&agent.ctx.me.region, &agent.ctx.continuity.witness_status());
         tokio::select! {
             () = shutdown.wait() => return,

@@ -73,14 +73,18 @@ impl Authority {
 }
 
 impl Authority {
-    /// Looks at the witness, and publishes how it is: one that is gone, or was flushed, is told before it is needed.
-    pub async fn look_at_witness(&self) {
-        self.continuity.look_at_witness().await;
+    /// Looks at the witness, and publishes how it is: one that is gone, flushed or put back is told before it is needed.
+    ///
+    /// # Errors
+    /// Those of a store that is judged anew.
+    pub async fn look_at_witness(&self) -> Result<(), ServiceError> {
+        let looked = self.continuity.look_at_witness().await;
         let status = self.continuity.witness_status();
         if status.mode != "none" {
             metrics::gauge!("cadastre_witness_up").set(f64::from(u8::from(status.state == "ok")));
             metrics::counter!("cadastre_witness_failures_total").absolute(status.failures);
         }
+        Ok(looked?)
     }
 }
 

@@ -33,6 +33,7 @@ mod switch_views;
 pub mod switches;
 mod tokens;
 pub mod trend;
+mod upkeep;
 pub mod verify;
 pub mod words;
 

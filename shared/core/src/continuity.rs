@@ -136,10 +136,22 @@ pub enum Gate {
     /// It is dropped: the scope was closed or re-opened meanwhile, or the server is another one and has to be verified
     /// anew.
     Drop,
+    /// It is dropped, and the store is judged as at a start.
+    Anew(&'static str),
     /// It is dropped and the scope goes into quarantine.
     Suspect(&'static str),
     /// It is dropped: somebody holds a row that this store lacks.
     WentBack(&'static str),
+}
+
+/// Why a store is judged anew.
+pub const OLDER: &str = "the witness names less than was let out: it went back";
+
+/// Whether a witness names less of a scope than this process had let out before it looked: then it went back itself, and
+/// what it says of the other scopes is as old. Whoever raises it does so before an answer leaves, and only upwards.
+#[must_use]
+pub fn is_older(witness: Option<&Mark>, let_out: Option<&Mark>) -> bool {
+    let_out.is_some_and(|ours| witness.is_none_or(|theirs| ours.is_above(theirs)))
 }
 
 /// What the gate read for one answer, after the commit and the proof.
@@ -159,6 +171,8 @@ pub struct GateView<'a> {
     pub witness_empty: bool,
     /// The witness's mark of this scope, if it names one, and whether the store contains it.
     pub witness: Option<(&'a Mark, bool)>,
+    /// Whether the witness names less than this process had let out when it read it: see [`is_older`].
+    pub witness_older: bool,
     /// Whether this process initialised the store or lifted its quarantine by testimony: then, and
     /// only then, it may fill an empty witness.
     pub may_fill: bool,
@@ -189,6 +203,7 @@ pub fn gate(view: &GateView<'_>) -> Gate {
             }
         }
         Some((_, false)) if required => Gate::WentBack("the witness names a row that this store lacks"),
+        _ if required && view.witness_older => Gate::Anew(OLDER),
         Some((witness, _)) if witness.generation > view.ours.generation => {
             if required {
                 Gate::Suspect("the witness is of a higher generation")

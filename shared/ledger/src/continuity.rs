@@ -167,8 +167,8 @@ impl Continuity {
             marks.is_none() && !store.has_witness && rows.len() == 1 && rows.iter().all(|r| r.view.mark.seq == 1);
         let found = marks.is_some().then_some(found);
         let verdict = match opens {
-            Opens::Always => continuity::at_start(self.parts.mode, found),
-            Opens::OnAnotherServer => continuity::at_another_server(self.parts.mode, found, own),
+            Opens::Always if own.is_empty() => continuity::at_start(self.parts.mode, found),
+            Opens::Always | Opens::OnAnotherServer => continuity::at_another_server(self.parts.mode, found, own),
         };
         let verdict = match verdict {
             Start::Suspect(_) if unborn => Start::Agreed,

@@ -76,7 +76,8 @@ impl World {
                     self.say(|| format!("  authority {authority}: the scope moved, the answer is dropped"));
                     return Next::Dropped;
                 }
-                Gate::Suspect(why) => {
+                // A process of the model does not remember what it let out: the verdict is the other one's.
+                Gate::Anew(why) | Gate::Suspect(why) => {
                     self.quarantine(authority, false, why, &[]);
                     return Next::Dropped;
                 }
@@ -203,6 +204,7 @@ fn judge(
         mode,
         witness_empty: read.is_none(),
         witness: core_named.as_ref().zip(found),
+        witness_older: false,
         may_fill,
     })
 }

@@ -78,6 +78,7 @@ impl World {
             mode,
             witness_empty: named.is_none(),
             witness: core_named.as_ref().zip(found),
+            witness_older: false,
             may_fill: false,
         });
         match verdict {
@@ -87,7 +88,7 @@ impl World {
                 true
             }
             Gate::Drop => false,
-            Gate::Suspect(why) | Gate::WentBack(why) => {
+            Gate::Anew(why) | Gate::Suspect(why) | Gate::WentBack(why) => {
                 self.region_went_back(region, agent, why);
                 false
             }

@@ -42,6 +42,13 @@ pub(super) fn run_agent(sim: &Sim, process: ProcessId, agent: &Arc<Agent>) {
     let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
     sim.spawn(process, async move {
         while agent2.ctx.alive().is_ok() {
+            let _ = agent2.ctx.continuity.look_at_witness().await;
+            sim2.sleep_ms(2_000).await;
+        }
+    });
+    let (sim2, agent2) = (sim.clone(), Arc::clone(agent));
+    sim.spawn(process, async move {
+        while agent2.ctx.alive().is_ok() {
             let _ = agent2.stamps.run_once().await;
             sim2.sleep_ms(250).await;
         }

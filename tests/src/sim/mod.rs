@@ -12,6 +12,7 @@
 //! | [`parts`] | clock, entropy, witness |
 //! | [`net`] | the wide area, with its faults |
 //! | [`ops`], [`operate`] | what can happen, and doing it |
+//! | `homes` | switches in a run |
 //! | [`run`] | a run from set-up to verdict, and shortening one that fails |
 //! | [`mutation`], [`removals`] | rules taken out, to see that it is found |
 //! | [`pinned`] | what was found, kept |
@@ -22,6 +23,7 @@
 pub mod callers;
 pub mod disk;
 pub mod exec;
+mod homes;
 pub mod mutation;
 pub mod net;
 pub mod operate;

@@ -12,6 +12,7 @@ use global_authority::service::{Authority, ServiceError};
 
 use super::callers::EVENTS;
 use super::disk::{Disk, Image};
+use super::homes;
 use super::net::Link;
 use super::ops::Kind;
 use super::parts::SimWitness;
@@ -74,7 +75,9 @@ pub fn operate(world: &mut World, kind: Kind) {
         | Kind::DeleteAndRecreate
         | Kind::FreezeOrThaw
         | Kind::NewDefinition
-        | Kind::StateBounds(_) => by_operator(world, kind),
+        | Kind::StateBounds(_)
+        | Kind::Switch(_)
+        | Kind::BackOut => by_operator(world, kind),
     }
 }
 
@@ -297,6 +300,8 @@ fn by_operator(world: &mut World, kind: Kind) {
             }
         }
         Kind::StateBounds(r) => state_bounds(world, &authority, r),
+        Kind::Switch(r) => homes::switch(world, authority, r),
+        Kind::BackOut => homes::back_out(world, authority),
         Kind::Retire(r) => {
             // One region always stays, or nobody is left to be served.
             if r == 0 || r >= world.regions.len() || world.regions[r].retired {

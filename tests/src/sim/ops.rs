@@ -62,6 +62,8 @@ pub enum Kind {
     FreezeOrThaw,
     NewDefinition,
     StateBounds(usize),
+    Switch(usize),
+    BackOut,
 }
 
 /// What kinds of fault a run has.
@@ -213,7 +215,9 @@ fn choose(profile: &Profile, state: &mut u64) -> Kind {
             93 => (profile.operators, Kind::DeleteAndRecreate),
             94 => (profile.operators, Kind::FreezeOrThaw),
             95 => (profile.operators, Kind::NewDefinition),
-            _ => (profile.operators, Kind::StateBounds(r)),
+            96..=97 => (profile.operators, Kind::StateBounds(r)),
+            98 => (profile.operators, Kind::Switch(r)),
+            _ => (profile.operators, if a == 0 { Kind::BackOut } else { Kind::Switch(r) }),
         };
         if allowed {
             return kind;

@@ -8,6 +8,7 @@ use global_authority::service::Authority;
 
 use super::callers::EVENTS;
 use super::exec::Sim;
+use super::homes;
 use super::mutation::Mutation;
 use super::net::Link;
 use super::operate::{granted_to_an_old_epoch, operate, state_bounds};
@@ -336,7 +337,7 @@ fn heal(world: &mut World) {
     recover_all(world);
 }
 
-/// Fenced and drained regions are brought back; a frozen or deleted namespace is made live.
+/// Fenced and drained regions are brought back; a frozen or deleted namespace is made live; every home is all regions.
 fn recover_all(world: &mut World) {
     for _ in 0..10 {
         let Some(authority) = world.operator() else { continue };
@@ -357,6 +358,7 @@ fn recover_all(world: &mut World) {
             for body in [serde_json::json!({"name": "orders"}), serde_json::json!({"name": "small"})] {
                 let _ = authority.new_namespace("simulator", serde_json::from_value(body).expect("a namespace")).await;
             }
+            homes::open_all(&authority).await?;
             for name in ["orders", "small"] {
                 let patch = serde_json::from_value(serde_json::json!({"frozen": false})).expect("a patch");
                 let name = cadastre_core::ids::Name::new(name).expect("a name");

@@ -304,8 +304,7 @@ impl World {
             let mut said = None;
             loop {
                 sim.sleep_ms(1_000).await;
-                let _ = authority.watch().await;
-                let _ = authority.settle().await;
+                authority.tick().await;
                 let how = authority.how();
                 if said != Some(how) {
                     say(&sim, &trace, format!("authority {n} is {}", how.as_str()));

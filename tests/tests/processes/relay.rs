@@ -6,8 +6,9 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 /// What it does with the next request.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub enum Mode {
     Primary(String),
     /// Passes it on, and gives back the answer before the one that came: once, then it is a primary.
     Stale(String),
+    /// A primary, until an answer carries a grant: that one is kept back until [`Relay::release`].
+    Hold(String),
 }
 
 /// A running relay; it ends with the test's runtime.
@@ -28,6 +31,8 @@ pub struct Relay {
     mode: Arc<Mutex<Mode>>,
     asked: Arc<Mutex<u64>>,
     last: Arc<Mutex<Option<(StatusCode, Bytes)>>>,
+    held: Arc<Mutex<Option<Value>>>,
+    released: Arc<Notify>,
 }
 
 impl Relay {
@@ -50,6 +55,17 @@ impl Relay {
         matches!(*self.mode.lock().unwrap(), Mode::Primary(_))
     }
 
+    /// The grants of the answer that is kept back.
+    pub fn held(&self) -> Option<Value> {
+        self.held.lock().unwrap().clone()
+    }
+
+    /// Lets it go on its way; from now on it is a primary of this authority.
+    pub fn release(&self, primary: &str) {
+        self.set(Mode::Primary(primary.to_owned()));
+        self.released.notify_one();
+    }
+
     /// Requests so far.
     pub fn asked(&self) -> u64 {
         *self.asked.lock().unwrap()
@@ -59,13 +75,14 @@ impl Relay {
 async fn handle(State(relay): State<Relay>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     *relay.asked.lock().unwrap() += 1;
     let mode = relay.mode.lock().unwrap().clone();
+    let holds = matches!(mode, Mode::Hold(_));
     let (primary, stale) = match mode {
         Mode::Standby => {
             let problem = json!({"type": "urn:cadastre:problem:upstream_unavailable", "title": "not primary",
                 "status": 503, "code": "upstream_unavailable", "detail": "this one is not the primary"});
             return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(problem)).into_response();
         }
-        Mode::Primary(primary) => (primary, false),
+        Mode::Primary(primary) | Mode::Hold(primary) => (primary, false),
         Mode::Stale(primary) => (primary, true),
     };
     let bearer = headers[header::AUTHORIZATION].to_str().unwrap();
@@ -74,6 +91,11 @@ async fn handle(State(relay): State<Relay>, uri: Uri, headers: HeaderMap, body: 
         return StatusCode::BAD_GATEWAY.into_response();
     };
     let fresh = (StatusCode::from_u16(answer.status().as_u16()).unwrap(), answer.bytes().await.unwrap());
+    let grants = serde_json::from_slice::<Value>(&fresh.1).unwrap_or_default()["grants"].clone();
+    if holds && grants.as_array().is_some_and(|all| !all.is_empty()) {
+        *relay.held.lock().unwrap() = Some(grants);
+        relay.released.notified().await;
+    }
     let before = relay.last.lock().unwrap().replace(fresh.clone());
     match before {
         Some(before) if stale => {

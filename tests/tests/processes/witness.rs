@@ -105,11 +105,18 @@ async fn a_best_effort_one_that_is_gone_or_flushed_is_an_alarm_and_ends_nothing(
     let running = loads(&cluster, &exposed);
     each_succeeds(&running, 50).await;
     redis.command(&["FLUSHALL"]).unwrap();
-    until("both say that it is empty", async || {
-        let agent = cluster.status("eu").await["witness"]["state"] == "empty";
-        agent && witness_of_authority(&cluster).await["state"] == "empty"
+    let eu = &cluster.region("eu").agent;
+    until("both say that it was empty", async || {
+        [&cluster.authority, eu].iter().all(|daemon| daemon.log().contains("the witness is empty"))
     })
     .await;
+    until("and have filled it again", async || {
+        let agent = cluster.status("eu").await["witness"]["state"] == "ok";
+        agent && witness_of_authority(&cluster).await["state"] == "ok"
+    })
+    .await;
+    let keys = redis.command(&["KEYS", "cadastre:witness:*"]).unwrap();
+    assert!(["authority", "region/eu", "region/us"].iter().all(|role| keys.contains(role)), "{keys}");
     each_succeeds(&running, 50).await;
     redis.kill9();
     until("the authority says that it is down", async || witness_of_authority(&cluster).await["state"] == "down").await;

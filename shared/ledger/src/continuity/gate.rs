@@ -35,6 +35,8 @@ impl Continuity {
         for _ in 0..GATE_TRIES {
             let scopes: Vec<Scope> =
                 answers.iter().map(|(s, _)| s.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+            // Before the witness is read: what is let out meanwhile is raised meanwhile.
+            let own = self.passed_of(&scopes);
             let witnessed = match &self.parts.witness {
                 None => None,
                 Some(witness) => self.believed(witness.read_some(&scopes).await)?,
@@ -51,6 +53,7 @@ impl Continuity {
                     mode: self.parts.mode,
                     witness_empty: witnessed.is_none(),
                     witness: mark.map(|m| (m, contains)),
+                    witness_older: continuity::is_older(mark, own.get(scope)),
                     may_fill: self.standing().may_fill,
                 });
                 match verdict {
@@ -62,6 +65,11 @@ impl Continuity {
                         raises.insert(scope.clone(), raise);
                     }
                     Gate::Drop => return Err(LedgerError::Closed(scope.to_string())),
+                    Gate::Anew(why) => {
+                        // Which passes this gate for the new generation.
+                        Box::pin(self.judge_anew(why)).await?;
+                        return Err(LedgerError::Closed(scope.to_string()));
+                    }
                     Gate::Suspect(why) => return self.closed(scope, false, why).await,
                     Gate::WentBack(why) => return self.closed(scope, true, why).await,
                 }

@@ -13,6 +13,7 @@ use cadastre_core::mark::{Mark, Scope};
 use super::{Continuity, How, Opens, Standing};
 use crate::error::LedgerError;
 use crate::sql;
+use crate::witness::Marks;
 
 impl Continuity {
     /// A cheap look whether the store is still on the server that was verified; judges it anew where it is not.
@@ -56,6 +57,21 @@ impl Continuity {
         }
         let own = self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.judge(own, Opens::OnAnotherServer).await
+    }
+
+    /// The witness went back: as if just started, except for what this process let out itself. The rows that an older
+    /// witness names are in a store that is whole, so it agrees, and the new generation raises all of its marks.
+    pub(super) async fn judge_anew(&self, why: &str) -> Result<Standing, LedgerError> {
+        tracing::error!(role = %self.parts.role, why, "judging anew");
+        // Taken: the older witness is judged by them once, not again when it is raised.
+        let own = std::mem::take(&mut *self.passed.lock().unwrap_or_else(PoisonError::into_inner));
+        self.judge(own, Opens::Always).await
+    }
+
+    /// Of these scopes, the highest marks that this process let out.
+    pub(super) fn passed_of(&self, scopes: &[Scope]) -> Marks {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.iter().filter_map(|scope| Some((scope.clone(), *passed.get(scope)?))).collect()
     }
 
     /// Remembers what passed the gate.
