@@ -8,7 +8,9 @@ use std::time::Duration;
 use cadastre_core::ids::Name;
 use cadastre_protocol::admin::{AgentWord, Nothing, Verdict};
 use cadastre_protocol::error::{Code, Problem};
-use cadastre_protocol::ids::{Origin, Status};
+use cadastre_protocol::ids::Origin;
+use cadastre_protocol::usage::ServicesUse;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::service::errands::Sent;
@@ -84,19 +86,28 @@ impl Peers {
         told
     }
 
-    /// Each agent's own word, asked side by side.
+    /// Each agent's own word.
     pub async fn statuses(&self, agents: Vec<Sent>) -> Vec<AgentWord> {
-        let asked: Vec<_> = agents
-            .into_iter()
-            .map(|agent| {
-                let client = self.client.clone();
-                tokio::spawn(async move {
-                    let word = status(&client, agent.url.as_deref(), &agent.token).await;
-                    let (status, problem) = word.map_or_else(|p| (None, Some(p)), |s| (Some(s), None));
-                    AgentWord { incarnation: agent.incarnation, url: agent.url, status, problem }
-                })
-            })
-            .collect();
+        let word = |client: reqwest::Client, agent: Sent| async move {
+            let word = ask(&client, &agent, "/v1/status").await;
+            let (status, problem) = word.map_or_else(|p| (None, Some(p)), |s| (Some(s), None));
+            AgentWord { incarnation: agent.incarnation, url: agent.url, status, problem }
+        };
+        self.each(agents, word).await
+    }
+
+    /// What services use of their limits, by each agent's own word.
+    pub async fn uses(&self, agents: Vec<Sent>) -> Vec<Result<ServicesUse, Problem>> {
+        self.each(agents, |client, agent| async move { ask(&client, &agent, "/v1/services").await }).await
+    }
+
+    /// Asks agents side by side.
+    async fn each<T, F>(&self, agents: Vec<Sent>, ask: impl Fn(reqwest::Client, Sent) -> F) -> Vec<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let asked: Vec<_> = agents.into_iter().map(|agent| tokio::spawn(ask(self.client.clone(), agent))).collect();
         let mut words = Vec::new();
         for word in asked {
             words.extend(word.await);
@@ -129,13 +140,13 @@ impl Peers {
     }
 }
 
-async fn status(client: &reqwest::Client, url: Option<&str>, token: &str) -> Result<Status, Problem> {
+async fn ask<T: DeserializeOwned>(client: &reqwest::Client, agent: &Sent, path: &str) -> Result<T, Problem> {
     let away = |why: &str| Problem::new(Code::UpstreamUnavailable, why);
-    let url = url.ok_or_else(|| away("it says no address; set --advertise-url at the agent"))?;
-    let asked = client.get(format!("{url}/v1/status")).bearer_auth(token).send().await;
+    let url = agent.url.as_deref().ok_or_else(|| away("it says no address; set --advertise-url at the agent"))?;
+    let asked = client.get(format!("{url}{path}")).bearer_auth(&agent.token).send().await;
     let answer = asked.map_err(|_| away("it does not answer at its address; the way there may be cut"))?;
     if answer.status().is_success() {
-        return answer.json().await.map_err(|_| away("it answers with something else than its status"));
+        return answer.json().await.map_err(|_| away("it answers with something else than what it was asked for"));
     }
     Err(answer.json().await.unwrap_or_else(|_| away("it refuses, without saying why")))
 }

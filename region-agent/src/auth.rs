@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cadastre_core::ids::Name;
 use cadastre_core::principal::{Principal, TokenIndex};
-use cadastre_core::quota::Tenant;
+use cadastre_core::quota::{InUse, Tenant};
 use cadastre_core::roster::{Limits, Roster, ServiceEntry};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Clock;
@@ -146,6 +146,12 @@ impl Callers {
             services: roster.services().map(service).collect(),
             errands: Some(Arc::clone(errands)),
         }
+    }
+
+    /// What services that have a limit use of it at this agent.
+    pub fn in_use(&self) -> impl Iterator<Item = (&Name, InUse)> {
+        let limited = self.services.iter().filter(|(_, service)| InUse::is_limited(&service.limits()));
+        limited.map(|(name, service)| (name, service.meter.used()))
     }
 
     /// Whose token it is.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
-use cadastre_core::quota::{Refused, Shares, Tenant, Whose};
+use cadastre_core::quota::{InUse, Refused, Shares, Tenant, Whose};
 use cadastre_core::roster::Limits;
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_runtime::clock::Clock;
@@ -68,7 +68,7 @@ impl Rate {
         shares.look(tenant, n.get(), now)?;
         match self.limiter.check_n(n) {
             Ok(Ok(())) => {
-                shares.take(tenant, n.get());
+                shares.take(tenant, n.get(), now);
                 Ok(())
             }
             Ok(Err(until)) => {
@@ -179,6 +179,17 @@ impl Meter {
     #[must_use]
     pub fn take_asked(&self) -> Option<(u32, u64)> {
         self.rate.as_ref().map(|rate| (rate.limit.get(), rate.shares().take_asked(rate.now_ms())))
+    }
+
+    /// What is used of the limits at this agent; what processes hold is in the region's store.
+    #[must_use]
+    pub fn used(&self) -> InUse {
+        let free = self.in_flight.as_ref().map(|places| u32::try_from(places.available_permits()).unwrap_or(u32::MAX));
+        InUse {
+            ids_per_second: self.rate.as_ref().map_or(0.0, |rate| rate.shares().rate_per_second(rate.now_ms())),
+            in_flight: self.limits.in_flight.zip(free).map_or(0, |(most, free)| most.saturating_sub(free)),
+            ..InUse::default()
+        }
     }
 
     /// What this agent may give of the limit from now on.

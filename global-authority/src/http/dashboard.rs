@@ -10,6 +10,7 @@ use cadastre_protocol::admin::{
     AgentsView, AuditPage, History, NamespacesPage, NumberLine, OperatorRole, Overview, WhoAmI,
 };
 use cadastre_protocol::error::Code;
+use cadastre_protocol::usage::UseOfLimits;
 use cadastre_runtime::errand::Errand;
 use cadastre_runtime::http::{HttpProblem, Path, Query};
 use serde::Deserialize;
@@ -18,6 +19,7 @@ use utoipa::IntoParams;
 
 use super::{Answer, App, forbidden, name, refuse};
 use crate::service::overview::Wanted;
+use crate::service::usage;
 
 /// Rows of a page of the matrix where nobody says how many.
 const ROWS: usize = 25;
@@ -135,6 +137,23 @@ pub async fn agents(
     let region = region.ok_or_else(|| HttpProblem::new(Code::NotFound, format!("there is no region {which}")))?;
     let agents = app.authority().errands(&region.name, Errand::Read).await.map_err(refuse)?;
     Ok(axum::Json(AgentsView { agents: app.0.peers.statuses(agents).await }))
+}
+
+#[utoipa::path(get, path = "/v1/services/use", responses((status = 200, body = UseOfLimits)))]
+/// What services use of their limits, by region, the nearest to a limit first; asked of the agents just now.
+pub async fn uses(State(app): State<App>, headers: HeaderMap) -> Answer<axum::Json<UseOfLimits>> {
+    app.viewer(&headers).await?;
+    let mut said = Vec::new();
+    for region in app.authority().regions().await.map_err(refuse)? {
+        let agents = app.authority().errands(&region.name, Errand::Read).await.map_err(refuse)?;
+        let asked = app.clone();
+        said.push((region.name, tokio::spawn(async move { asked.0.peers.uses(agents).await })));
+    }
+    let mut heard = Vec::new();
+    for (region, asked) in said {
+        heard.push((region, asked.await.unwrap_or_default()));
+    }
+    Ok(axum::Json(usage::of_limits(&app.authority().known().roster, heard)))
 }
 
 /// Which part of a region's ledger.

@@ -181,6 +181,7 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/namespaces/{name}/line", get(dashboard::line))
         .route("/v1/regions/{name}/agents", get(dashboard::agents))
         .route("/v1/regions/{name}/segments", get(dashboard::segments))
+        .route("/v1/services/use", get(dashboard::uses))
         .route("/v1/audit", get(dashboard::audit));
     let all = link.merge(admin).merge(observe).merge(dashboard);
     let all = all.layer(from_fn_with_state(app.clone(), callers_first));

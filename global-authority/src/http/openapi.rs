@@ -52,6 +52,7 @@ use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
         dashboard::line,
         dashboard::agents,
         dashboard::segments,
+        dashboard::uses,
         dashboard::audit,
         rebuild::record,
         rebuild::grants,
@@ -126,6 +127,10 @@ use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
         bodies::Drills,
         bodies::DrillReport,
         bodies::Line,
+        cadastre_protocol::usage::UseOfLimits,
+        cadastre_protocol::usage::RegionUse,
+        cadastre_protocol::usage::ServiceUse,
+        cadastre_protocol::usage::Unheard,
         Origin,
         OriginRange,
     ))

@@ -34,6 +34,7 @@ pub mod switches;
 mod tokens;
 pub mod trend;
 mod upkeep;
+pub mod usage;
 pub mod verify;
 pub mod words;
 

@@ -9,6 +9,7 @@ mod openapi;
 mod origins;
 mod record;
 mod segments;
+mod services;
 mod workers;
 
 use std::sync::Arc;
@@ -116,6 +117,7 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/audit/verify", post(ledger::verify))
         .route("/v1/drills/abort", post(drills::abort))
         .route("/v1/drills", get(drills::drill))
+        .route("/v1/services", get(services::uses))
         .route("/v1/status", get(observe::status))
         .route_layer(from_fn_with_state(app.clone(), callers_first));
     let routes = others

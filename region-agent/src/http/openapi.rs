@@ -3,10 +3,11 @@
 use cadastre_protocol::admin::{Checked, Nothing, Verdict};
 use cadastre_protocol::ids as wire;
 use cadastre_protocol::rebuild;
+use cadastre_protocol::usage;
 use cadastre_protocol::workers as time;
 use utoipa::OpenApi;
 
-use super::{drills, duplicates, ids, ledger, observe, origins, record, segments, workers};
+use super::{drills, duplicates, ids, ledger, observe, origins, record, segments, services, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -31,6 +32,7 @@ use super::{drills, duplicates, ids, ledger, observe, origins, record, segments,
         ledger::verify,
         record::grants,
         record::testimony,
+        services::uses,
         observe::status,
         observe::healthz,
         observe::readyz,
@@ -62,6 +64,8 @@ use super::{drills, duplicates, ids, ledger, observe, origins, record, segments,
         rebuild::RegionRecord,
         rebuild::AdoptedGrant,
         rebuild::AdoptedPage,
+        usage::ServicesUse,
+        usage::ServiceUse,
         Nothing,
         Verdict,
         Checked,

@@ -3,6 +3,8 @@
 //! A row of `held` is the newest segment of a process in a namespace, and the one before, of which a quarter is taken
 //! to be left; see the core's `quota`. What counts is younger than a time that the caller gives.
 
+use std::collections::BTreeMap;
+
 use cadastre_core::ids::{Incarnation, Name};
 use cadastre_runtime::db::{DbError, Tx, Value};
 
@@ -26,6 +28,25 @@ pub async fn other_holders(
     let Some(row) = row else { return Ok((0, None)) };
     let count = row.uint(0)?;
     Ok((count, if count == 0 { None } else { Some(row.uint(1)?) }))
+}
+
+/// Processes that count, and what they have unissued, as of `since_ms`, by service.
+///
+/// # Errors
+/// Those of the store.
+pub async fn held_by_service(tx: &mut Tx, since_ms: u64) -> Result<BTreeMap<Name, (u64, u64)>, DbError> {
+    let mut all = BTreeMap::<Name, (u64, u64)>::new();
+    let since = [Value::int(since_ms)?];
+    let sql = "SELECT service, COUNT(*) FROM holders WHERE seen_at_ms >= $1 AND ended = 0 GROUP BY service";
+    for row in tx.query(sql, &since).await? {
+        all.entry(super::parse(&row, 0)?).or_default().0 = row.uint(1)?;
+    }
+    let sql = "SELECT service, CAST(COALESCE(SUM(newest + earlier / 4), 0) AS BIGINT) FROM held WHERE at_ms >= $1
+               GROUP BY service";
+    for row in tx.query(sql, &since).await? {
+        all.entry(super::parse(&row, 0)?).or_default().1 = row.uint(1)?;
+    }
+    Ok(all)
 }
 
 /// What the processes of a service have unissued, all but what `who` has in `namespace`, as of `since_ms`.

@@ -22,10 +22,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Name;
+use crate::refill::RateWindow;
 
 mod ahead;
+mod used;
 
 use ahead::{Ahead, SECONDS};
+pub use used::{InUse, Nearest};
 
 /// Tenants of one service that an agent remembers.
 pub const MAX_TENANTS: usize = 1_024;
@@ -196,6 +199,7 @@ pub struct Shares {
     active: u32,
     counted_at_ms: u64,
     asked: u64,
+    given: RateWindow,
     ahead: Ahead,
 }
 
@@ -212,6 +216,7 @@ impl Shares {
             active: 0,
             counted_at_ms: now_ms,
             asked: 0,
+            given: RateWindow::new(),
             ahead: Ahead::new(now_ms),
         }
     }
@@ -266,6 +271,14 @@ impl Shares {
         std::mem::take(&mut self.asked).saturating_add(ahead).min(u64::from(self.limit))
     }
 
+    /// IDs a second over the last minute: those that were taken, and what a second uses of what was taken ahead.
+    #[must_use]
+    pub fn rate_per_second(&mut self, now_ms: u64) -> f64 {
+        #[allow(clippy::cast_precision_loss)]
+        let ahead = self.ahead_rate(now_ms) as f64;
+        self.given.rate_per_second(now_ms) + ahead
+    }
+
     /// Tenants that are remembered.
     #[must_use]
     pub fn remembered(&self) -> usize {
@@ -298,7 +311,8 @@ impl Shares {
     }
 
     /// Takes what [`Self::look`] allowed.
-    pub fn take(&mut self, tenant: Option<&Tenant>, n: u32) {
+    pub fn take(&mut self, tenant: Option<&Tenant>, n: u32, now_ms: u64) {
+        self.given.record(now_ms, u64::from(n));
         let share = self.share;
         let spare = self.whole.milli.saturating_sub(milli(n)) >= milli(share) / 2;
         self.whole.take(n);

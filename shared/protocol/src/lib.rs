@@ -19,6 +19,7 @@ pub mod ids;
 pub mod link;
 pub mod operate;
 pub mod rebuild;
+pub mod usage;
 pub mod workers;
 
 /// The version of the link between agents and the authority.

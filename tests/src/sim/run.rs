@@ -414,7 +414,7 @@ pub fn hunt(rule: Mutation, first_seed: u64, steps: usize) -> Option<(u64, u64)>
         tried += 1;
         match run(seed, steps, Some(rule)).failure {
             Some(Failure::Duplicate(_) | Failure::Invariant(_)) => return Some((seed, tried)),
-            Some(Failure::Wedge(_)) if rule.wedges => return Some((seed, tried)),
+            Some(Failure::Wedge(_) | Failure::Setup(_)) if rule.wedges => return Some((seed, tried)),
             Some(Failure::Wedge(_) | Failure::Setup(_)) | None => {}
         }
     }

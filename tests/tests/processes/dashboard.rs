@@ -97,8 +97,31 @@ async fn matrix_is_truthful(browser: &Browser) {
     .await;
 }
 
+/// What services use of their limits: every row.
+async fn uses_are_truthful(browser: &Browser) {
+    let shown = "[...document.querySelectorAll('[data-key=uses] tbody tr')].map(row =>
+        [row.querySelector('th').innerText, ...[...row.querySelectorAll('td')].map(td => td.innerText)])";
+    until("the use of limits shows what the API said", async || {
+        let (shown, said) = shown_and_said(browser, shown, "/v1/services/use").await;
+        let rows = said["uses"].as_array().cloned().unwrap_or_default();
+        let drawn = shown.as_array().cloned().unwrap_or_default();
+        rows.len() == 2
+            && drawn.len() == 2
+            && rows.iter().zip(&drawn).all(|(row, drawn)| {
+                let share = (row["share"].as_f64().unwrap() * 100.0).round();
+                let used = drawn[2].as_str().unwrap_or_default();
+                drawn[0] == row["service"]
+                    && drawn[1] == row["region"]
+                    && used.contains(&format!("{share} % of {}", row["nearest"].as_str().unwrap()))
+                    && drawn[5] == "no limit"
+            })
+    })
+    .await;
+}
+
 fn builder() -> tests::cluster::Builder {
     quick()
+        .limits(json!({"ids_per_second": 1_000_000, "in_flight": 1_000}))
         .region("eu")
         .region("us")
         .namespace_with("orders", fixed(100_000, 1_000))
@@ -118,6 +141,9 @@ async fn what_is_shown_is_what_the_api_says_through_a_cut_and_a_death() {
     for (to, css) in VIEWS {
         go(&browser, to, css).await;
     }
+    go(&browser, "#/services", "[data-key=uses] .badge").await;
+    uses_are_truthful(&browser).await;
+    browser.picture("services").await;
     go(&browser, "#/headroom", ".matrix .cell").await;
     matrix_is_truthful(&browser).await;
     browser.picture("headroom").await;

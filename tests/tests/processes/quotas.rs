@@ -303,3 +303,41 @@ async fn agents_of_a_region_share_a_rate_through_redis_and_go_on_without() {
     assert_sound(&cluster, &exposed).await;
     assert_clean_log(&cluster.region("eu").agent, &["hush-hush"]);
 }
+
+/// What is used of the limits is told: rates of callers and of processes, requests, processes and what they hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_used_of_the_limits_is_told() {
+    let cluster = quick().region("eu").namespace("orders").start().await;
+    let limits = json!({"ids_per_second": 100_000, "in_flight": 8, "holders": 2, "held_ids": "1000000"});
+    let token = service(&cluster, "till", limits).await;
+    service(&cluster, "free", json!({})).await;
+    let uses = async || cluster.operate("GET", "/v1/services/use", None).await.unwrap();
+    let of = |all: &Value| all["uses"].as_array().unwrap().iter().find(|u| u["service"] == "till").cloned();
+    let idle = of(&uses().await).unwrap();
+    assert_eq!(
+        (&idle["region"], &idle["holders"], idle["share"].as_f64()),
+        (&json!("eu"), &json!(0), Some(0.0)),
+        "{idle}"
+    );
+    let agent = cluster.region("eu").url.clone();
+    let order = json!({"namespace": "orders", "allocation_id": fresh(1).to_string(), "instance": "a",
+        "incarnation": uuid::Uuid::from_u128(7).to_string(), "want": "100"});
+    let (status, _, answer) = http::post_json(&format!("{agent}/v1/segments"), Some(&token), &order).await;
+    assert_eq!(status, 201, "{answer}");
+    let held = of(&uses().await).unwrap();
+    assert_eq!((&held["holders"], &held["nearest"], held["share"].as_f64()), (&json!(1), &json!("holders"), Some(0.5)));
+    assert!(number(&held["held_ids"]) >= 1, "{held}");
+    until("the rate is told", async || {
+        let body = json!({"namespace": "orders", "count": 100});
+        let _ = http::post_json(&format!("{agent}/v1/ids"), Some(&token), &body).await;
+        of(&uses().await).unwrap()["ids_per_second"].as_f64() > Some(5.0)
+    })
+    .await;
+    let all = uses().await;
+    assert!(all["uses"].as_array().unwrap().iter().all(|u| u["service"] != "free"), "it has no limit: {all}");
+    assert_eq!(all["unheard"], json!([]));
+    cluster.region("eu").agent.pause();
+    let paused = uses().await;
+    cluster.region("eu").agent.resume();
+    assert_eq!((&paused["uses"], &paused["unheard"][0]["region"]), (&json!([]), &json!("eu")), "{paused}");
+}

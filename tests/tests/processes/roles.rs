@@ -17,7 +17,7 @@ fn at_the_authority(method: &str, path: &str) -> Option<&'static str> {
     Some(match (method, path) {
         (_, "/v1/grants" | "/v1/heartbeats") if method == "POST" => "r",
         ("GET", "/v1/origins/{namespace}/{id}") => "ovs",
-        ("GET", "/v1/whoami" | "/v1/services") => "ov",
+        ("GET", "/v1/whoami" | "/v1/services" | "/v1/services/use") => "ov",
         ("GET", "/v1/operators") => "o",
         ("GET", "/v1/grants" | "/v1/headroom" | "/v1/quarantines" | "/v1/audit" | "/v1/overview") => "ov",
         ("GET", "/v1/overview/namespaces" | "/v1/namespaces/{name}/history" | "/v1/namespaces/{name}/line") => "ov",
@@ -47,7 +47,7 @@ fn at_an_agent(method: &str, path: &str) -> Option<&'static str> {
         ("DELETE", "/v1/workers/{worker}") => "s",
         ("GET", "/v1/origins/{namespace}/{id}") => "ovs",
         ("GET", "/v1/status") => "ovsr",
-        ("GET", "/v1/segments" | "/v1/grants" | "/v1/drills") => "ov",
+        ("GET", "/v1/segments" | "/v1/grants" | "/v1/drills" | "/v1/services") => "ov",
         ("GET", "/v1/testimony") => "or",
         ("POST", "/v1/audit/verify") => "ov",
         ("POST", "/v1/drills/abort") => "o",

@@ -28,7 +28,7 @@ fn run(shares: &mut Shares, callers: &mut [Caller], from_ms: u64, to_ms: u64) {
         for caller in callers.iter_mut().filter(|c| now % c.every_ms == 0) {
             match shares.look(caller.label.as_ref(), caller.n, now) {
                 Ok(()) => {
-                    shares.take(caller.label.as_ref(), caller.n);
+                    shares.take(caller.label.as_ref(), caller.n, now);
                     caller.got += u64::from(caller.n);
                 }
                 Err(_) => caller.refused += 1,
@@ -163,7 +163,7 @@ fn a_segment_counts_as_it_is_used() {
     assert_eq!(shares.reserve(12_000, 0), Ok(12_000));
     // 42,000 within a minute are 700 a second: 300 are left for others.
     assert!(shares.look(None, 300, 0).is_ok());
-    shares.take(None, 300);
+    shares.take(None, 300, 0);
     assert_eq!(shares.look(None, 151, 500).map_err(|refused| refused.share), Err(300));
     assert!(shares.look(None, 150, 500).is_ok());
     assert_eq!(shares.take_asked(2_000), 1_000, "700 of them are what the segments use");
@@ -227,7 +227,7 @@ proptest! {
             let who = (who > 0).then(|| tenant(&format!("t{who}")));
             let n = n.min(limit);
             if shares.look(who.as_ref(), n, now).is_ok() {
-                shares.take(who.as_ref(), n);
+                shares.take(who.as_ref(), n, now);
                 got += u64::from(n);
             }
             let most = u64::from(limit) + u64::from(limit) * now / 1_000;
