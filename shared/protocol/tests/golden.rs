@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cadastre_protocol::{admin, duplicates, error, ids, link, operate, rebuild, workers};
+use cadastre_protocol::{admin, duplicates, error, ids, link, operate, rebuild, usage, workers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -84,6 +84,8 @@ const BODIES: &[(&str, Round, bool)] = &[
     ("adopted-page", round::<rebuild::AdoptedPage>, false),
     ("grants-back", round::<rebuild::GrantsBack>, true),
     ("grants-taken", round::<rebuild::GrantsTaken>, false),
+    ("services-use", round::<usage::ServicesUse>, false),
+    ("use-of-limits", round::<usage::UseOfLimits>, false),
 ];
 
 fn here() -> PathBuf {
