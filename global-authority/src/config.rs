@@ -65,7 +65,7 @@ impl AuthorityConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.store.check()?;
-        self.http.check()?;
+        self.http.tls.check()?;
         self.telemetry.check()?;
         if self.rebuild()?.is_some() && self.bootstrap_token.is_none() {
             let reason = "needs bootstrap_token: the token of the operator who rebuilds";

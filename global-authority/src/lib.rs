@@ -31,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use config::AuthorityConfig;
+use peers::Peers;
 use service::{Authority, Settings, Spawn, trend};
 
 /// How long requests that are under way may take once the process is stopping.
@@ -188,9 +189,12 @@ pub async fn start(config: AuthorityConfig, shutdown: Shutdown) -> Result<Runnin
     let listen = config.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7400)));
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("listen: {listen}: {e}"))?;
     let address = listener.local_addr()?;
-    let app = http::App::new(Arc::clone(&authority), metrics, config.telemetry.metrics_token.clone())?;
+    let certificates = config.http.tls.open()?;
+    let trust = config.http.tls.client(certificates.as_ref())?;
+    let peers = Peers::new(trust)?;
+    let app = http::App::new(Arc::clone(&authority), peers, metrics, config.telemetry.metrics_token.clone());
     let router = http::router(app, &shutdown);
-    let server = tokio::spawn(serve(listener, router, shutdown.clone(), STOP_WITHIN));
+    let server = tokio::spawn(serve(listener, certificates, router, shutdown.clone(), STOP_WITHIN));
     tokio::spawn(settle_loop(Arc::clone(&authority), shutdown.clone()));
     tracing::info!(%address, continuity = authority.how().as_str(), "the authority serves");
     Ok(RunningAuthority { address, shutdown, server, authority, _data: data })

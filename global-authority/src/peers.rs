@@ -10,6 +10,7 @@ use cadastre_protocol::admin::{AgentWord, Nothing, Verdict};
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::ids::Origin;
 use cadastre_protocol::usage::ServicesUse;
+use cadastre_runtime::tls::{self, ClientConfig};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -26,9 +27,9 @@ pub struct Peers {
 impl Peers {
     /// # Errors
     /// When no HTTP client can be made.
-    pub fn new() -> Result<Self, reqwest::Error> {
-        let redirects = reqwest::redirect::Policy::none();
-        Ok(Self { client: reqwest::Client::builder().timeout(PATIENCE).redirect(redirects).no_proxy().build()? })
+    pub fn new(trust: ClientConfig) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder().tls_backend_preconfigured(trust).timeout(PATIENCE);
+        Ok(Self { client: client.redirect(reqwest::redirect::Policy::none()).no_proxy().build()? })
     }
 
     /// The first agent's word on an id, or its problem; `None` where none can be asked.
@@ -144,7 +145,10 @@ async fn ask<T: DeserializeOwned>(client: &reqwest::Client, agent: &Sent, path: 
     let away = |why: &str| Problem::new(Code::UpstreamUnavailable, why);
     let url = agent.url.as_deref().ok_or_else(|| away("it says no address; set --advertise-url at the agent"))?;
     let asked = client.get(format!("{url}{path}")).bearer_auth(&agent.token).send().await;
-    let answer = asked.map_err(|_| away("it does not answer at its address; the way there may be cut"))?;
+    let answer = asked.map_err(|error| match tls::blame(&error) {
+        Some(why) => away(&format!("it cannot be reached: {why}")),
+        None => away("it does not answer at its address; the way there may be cut"),
+    })?;
     if answer.status().is_success() {
         return answer.json().await.map_err(|_| away("it answers with something else than what it was asked for"));
     }

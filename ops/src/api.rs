@@ -2,10 +2,13 @@
 //!
 //! Invariant: a token goes to the address that it was found for and nowhere else (no redirects are
 //! followed); answers stay JSON values, so that `--json` prints what the API said. Absent on purpose:
-//! retries, and TLS (put a TLS proxy on this side, or run on the authority's host).
+//! retries.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use cadastre_runtime::config::ConfigError;
+use cadastre_runtime::tls::{self, ClientConfig, TlsArgs};
 use cadastre_runtime::token::Secret;
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
@@ -27,20 +30,37 @@ pub struct Api {
     token: Option<Secret>,
 }
 
+/// Whom this command believes, and what it shows; as its flags say.
+static TRUST: OnceLock<TlsArgs> = OnceLock::new();
+
+/// Takes the flags, once, before anybody is asked.
+pub fn believe(args: TlsArgs) {
+    let _ = TRUST.set(args);
+}
+
+fn trust(scheme: &str) -> Result<ClientConfig, CliError> {
+    let wrong = |error: ConfigError| CliError::usage(error.to_string());
+    // The machine's authorities are read only where they are needed.
+    let Some(args) = TRUST.get().filter(|_| scheme == "https") else {
+        return cadastre_tls::nobody().map_err(|e| CliError::usage(e.to_string()));
+    };
+    args.check().map_err(wrong)?;
+    let shows = args.open().map_err(wrong)?;
+    args.client(shows.as_ref()).map_err(wrong)
+}
+
 impl Api {
     /// Somebody at `base`.
     ///
     /// # Errors
     /// When the address cannot be used.
     pub fn new(base: &str, token: Option<Secret>) -> Result<Self, CliError> {
-        if base.starts_with("https://") {
-            let next = "use an http:// address: the daemons of this version serve no TLS, and this command speaks none";
-            return Err(CliError::failed(format!("{base}: TLS is not part of this version"), next));
-        }
-        let url = reqwest::Url::parse(base).ok().filter(|url| url.scheme() == "http" && url.has_host());
+        let usable = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        let url = reqwest::Url::parse(base).ok().filter(usable);
         let url =
             url.ok_or_else(|| CliError::usage(format!("{base}: not an address such as http://127.0.0.1:7400")))?;
         let mut client = reqwest::Client::builder()
+            .tls_backend_preconfigured(trust(url.scheme())?)
             .timeout(PATIENCE)
             .connect_timeout(CONNECT_WITHIN)
             .redirect(reqwest::redirect::Policy::none())
@@ -143,7 +163,8 @@ impl Api {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> CliError {
-        CliError::Unreachable { url: self.base.clone(), why: root_cause(error) }
+        let why = tls::blame(error).unwrap_or_else(|| root_cause(error));
+        CliError::Unreachable { url: self.base.clone(), why }
     }
 
     fn unreadable(&self, why: &str) -> CliError {

@@ -13,6 +13,7 @@ use cadastre_core::ids::Name;
 use cadastre_core::namespace::Reader;
 use cadastre_protocol::admin::OperatorRole;
 use cadastre_protocol::ids::Shape;
+use cadastre_runtime::tls::TlsArgs;
 use cadastre_runtime::token::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -50,6 +51,23 @@ pub struct Common {
     /// The dev cluster's folder [default: ./.cadastre]
     #[arg(long, global = true, env = "CADASTRE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Who signs the certificates of the daemons (PEM) [default: whom this machine believes]
+    #[arg(long = "ca", global = true, env = "CADASTRE_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Your certificate, where the daemons ask for one (PEM)
+    #[arg(long = "cert", global = true, env = "CADASTRE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long = "key", global = true, env = "CADASTRE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl Common {
+    /// Certificates, as the flags name them.
+    pub fn tls(&self) -> TlsArgs {
+        let (tls_ca, tls_cert, tls_key) = (self.tls_ca.clone(), self.tls_cert.clone(), self.tls_key.clone());
+        TlsArgs { tls_ca, tls_cert, tls_key, tls_client_ca: None }
+    }
 }
 
 /// What to do.

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<Outcome, CliError> {
+    api::believe(cli.common.tls());
     match cli.verb {
         None => dev::run(&cli.common, cli::DevArgs::default()).await,
         Some(Verb::Dev(args)) => dev::run(&cli.common, args).await,

@@ -87,7 +87,7 @@ impl AgentConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.store.check()?;
-        self.http.check()?;
+        self.http.tls.check()?;
         self.telemetry.check()?;
         if self.resp_listen.is_some_and(|resp| resp.port() != 0 && self.http.listen == Some(resp)) {
             return Err(ConfigError::impossible(
@@ -118,8 +118,9 @@ impl AgentConfig {
         if self.addresses().is_empty() {
             return Err(ConfigError::impossible("authority_url", "is needed: where the authority is reached"));
         }
-        if let Some(other) = self.addresses().iter().find(|a| !a.starts_with("http://")) {
-            let reason = format!("{other:?} must begin with http:// (TLS is left to a proxy in this version)");
+        if let Some(other) = self.addresses().iter().find(|a| !["http://", "https://"].iter().any(|s| a.starts_with(s)))
+        {
+            let reason = format!("{other:?} must begin with https:// or http://");
             return Err(ConfigError::impossible("authority_url", reason));
         }
         if self.region_token.is_none() {

@@ -178,9 +178,12 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
         offline_auth_ms: config.max_offline_auth_seconds.unwrap_or(7 * 86_400).saturating_mul(1_000),
         ..Times::default()
     };
-    let url = config.advertise_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let certificates = config.http.tls.open()?;
+    let trust = config.http.tls.client(certificates.as_ref())?;
+    let scheme = if certificates.is_some() { "https" } else { "http" };
+    let url = config.advertise_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
     let token = config.region_token.clone().unwrap_or_else(|| Secret::new(""));
-    let uplink = HttpUplink::new(config.addresses(), token, Duration::from_millis(times.deadline_ms))?;
+    let uplink = HttpUplink::new(config.addresses(), token, Duration::from_millis(times.deadline_ms), trust)?;
     let setup = Setup { region, url: Some(url), times, place: place(&parts.db).await? };
     let agent = Arc::new(Agent::open(parts, setup, Arc::new(uplink)).await?);
     // Nothing is carved before the authority was asked: the first callers need not hear of that.
@@ -188,10 +191,10 @@ pub async fn start(config: AgentConfig, shutdown: Shutdown) -> Result<RunningAge
     let samples = tokio::spawn(loops::samples(recorder.clone(), shutdown.clone()));
     let app = http::App::new(Arc::clone(&agent), recorder, config.telemetry.metrics_token.clone());
     let service = Lane::new(app.clone(), http::router(app, &shutdown), &shutdown);
-    let server = tokio::spawn(serve(listener, service, shutdown.clone(), STOP_WITHIN));
     let resp_server = resp_listener
-        .map(|listener| resp::start(listener, Arc::clone(&agent), shutdown.clone(), STOP_WITHIN))
+        .map(|listener| resp::start(listener, certificates.clone(), Arc::clone(&agent), shutdown.clone(), STOP_WITHIN))
         .transpose()?;
+    let server = tokio::spawn(serve(listener, certificates, service, shutdown.clone(), STOP_WITHIN));
     let mut loops = vec![
         tokio::spawn(loops::heartbeats(Arc::clone(&agent), shutdown.clone())),
         tokio::spawn(loops::refills(Arc::clone(&agent), shutdown.clone())),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cadastre_protocol::error::{Code, Problem};
 use cadastre_protocol::link::{Answer, MAX_LINK_BYTES, Message};
+use cadastre_runtime::tls::{self, ClientConfig};
 use cadastre_runtime::token::Secret;
 
 /// Where heartbeats go.
@@ -68,8 +69,14 @@ impl HttpUplink {
     ///
     /// # Errors
     /// Where the client cannot be made.
-    pub fn new(addresses: Vec<String>, token: Secret, deadline: Duration) -> Result<Self, UplinkError> {
+    pub fn new(
+        addresses: Vec<String>,
+        token: Secret,
+        deadline: Duration,
+        trust: ClientConfig,
+    ) -> Result<Self, UplinkError> {
         let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(trust)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT.min(deadline))
             .timeout(deadline)
@@ -91,7 +98,9 @@ impl HttpUplink {
 
     async fn one(&self, address: &str, path: &'static str, message: &Message) -> Result<Answer, UplinkError> {
         let url = format!("{}{path}", address.trim_end_matches('/'));
-        let failed = |error: reqwest::Error| UplinkError::Unreachable(format!("{address}: {}", whole(&error)));
+        let failed = |error: reqwest::Error| {
+            UplinkError::Unreachable(format!("{address}: {}", tls::blame(&error).unwrap_or_else(|| whole(&error))))
+        };
         let request = self.client.post(&url).bearer_auth(self.token.reveal()).json(message);
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();

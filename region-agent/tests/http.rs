@@ -27,8 +27,13 @@ fn config(folder: &std::path::Path) -> AgentConfig {
     AgentConfig::parse_from(flags)
 }
 
+fn client() -> reqwest::Client {
+    let trust = cadastre_runtime::tls::TlsArgs::default().client(None).unwrap();
+    reqwest::Client::builder().tls_backend_preconfigured(trust).build().unwrap()
+}
+
 async fn call(agent: &RunningAgent, method: &str, path: &str, body: &str) -> (u16, Option<String>, Value) {
-    let request = reqwest::Client::new().request(method.parse().unwrap(), format!("{}{path}", agent.url()));
+    let request = client().request(method.parse().unwrap(), format!("{}{path}", agent.url()));
     let answer = request.body(body.to_owned()).bearer_auth("cad_svc_nobody").send().await.unwrap();
     let status = answer.status().as_u16();
     let kind = answer.headers().get("content-type").map(|v| v.to_str().unwrap().to_owned());

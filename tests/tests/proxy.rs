@@ -33,7 +33,7 @@ async fn behind_proxy() -> (Proxy, Arrived) {
 
 /// The answer's number, or None where no answer came.
 async fn ask(proxy: &Proxy, path: &str) -> Option<u64> {
-    let client = reqwest::Client::builder().timeout(Duration::from_millis(1500)).build().unwrap();
+    let client = tests::http::builder().timeout(Duration::from_millis(1500)).build().unwrap();
     ask_with(&client, proxy, path).await
 }
 

@@ -52,14 +52,10 @@ fn refuse(error: ServiceError) -> HttpProblem {
 }
 
 impl App {
-    /// # Errors
-    /// When no HTTP client can be made.
-    pub fn new(
-        authority: Arc<Authority>,
-        metrics: Metrics,
-        metrics_token: Option<Secret>,
-    ) -> Result<Self, reqwest::Error> {
-        Ok(Self(Arc::new(Shared { authority, peers: Peers::new()?, metrics, metrics_token })))
+    /// An app of an authority that asks agents through `peers`.
+    #[must_use]
+    pub fn new(authority: Arc<Authority>, peers: Peers, metrics: Metrics, metrics_token: Option<Secret>) -> Self {
+        Self(Arc::new(Shared { authority, peers, metrics, metrics_token }))
     }
 
     fn authority(&self) -> &Arc<Authority> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_runtime::http::Shutdown;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use cadastre_runtime::tls::{self, TlsStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -31,10 +32,37 @@ const READ: usize = 4 * 1024;
 /// Buffers larger than this are given back when they are empty.
 const KEPT: usize = 16 * 1024;
 
-/// Serves a connection to its end.
+/// What carries bytes.
+trait Line: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Writes what can be written at once, without the detour of a task's wake-up.
+    fn write_now(&self, bytes: &[u8]) -> std::io::Result<usize>;
+}
+
+impl Line for TcpStream {
+    fn write_now(&self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.try_write(bytes)
+    }
+}
+
+impl Line for TlsStream<TcpStream> {
+    fn write_now(&self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// Serves a connection to its end; over TLS where there are certificates.
 pub async fn serve(stream: TcpStream, door: Arc<Door>, id: i64, shutdown: Shutdown) {
     // Answers are whole when they are written: waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
+    let Some(certificates) = &door.certificates else { return carry(stream, door, id, shutdown).await };
+    match timeout(STRANGER, certificates.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => carry(stream, door, id, shutdown).await,
+        Ok(Err(error)) => tls::refused(&error.to_string()),
+        Err(_) => tls::refused("no handshake in time"),
+    }
+}
+
+async fn carry(stream: impl Line, door: Arc<Door>, id: i64, shutdown: Shutdown) {
     let mut connection = Connection {
         stream,
         session: Session::new(door, id),
@@ -47,8 +75,8 @@ pub async fn serve(stream: TcpStream, door: Arc<Door>, id: i64, shutdown: Shutdo
     let _ = connection.run(&shutdown).await;
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Connection<S> {
+    stream: S,
     session: Session,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -66,7 +94,7 @@ enum End {
     Late(&'static str),
 }
 
-impl Connection {
+impl<S: Line> Connection<S> {
     async fn run(&mut self, shutdown: &Shutdown) -> std::io::Result<()> {
         let stop = shutdown.wait();
         tokio::pin!(stop);
@@ -144,7 +172,7 @@ impl Connection {
         if self.output.is_empty() {
             return Ok(());
         }
-        let written = match self.stream.try_write(&self.output) {
+        let written = match self.stream.write_now(&self.output) {
             Ok(written) => written,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),

@@ -30,6 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use cadastre_runtime::tls::Certificates;
+
 use crate::agent::Agent;
 use crate::front::Front;
 use crate::metrics::Redis;
@@ -44,6 +46,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 pub struct Door {
     front: Front,
     meters: Redis,
+    certificates: Option<Arc<Certificates>>,
 }
 
 /// Serves until the shutdown is triggered and the commands under way then are answered, or `bound` has passed.
@@ -52,12 +55,13 @@ pub struct Door {
 /// Where the system gives no thread.
 pub fn start(
     listener: TcpListener,
+    certificates: Option<Arc<Certificates>>,
     agent: Arc<Agent>,
     shutdown: Shutdown,
     bound: Duration,
 ) -> std::io::Result<JoinHandle<()>> {
     let meters = Redis::new(&agent.ctx.me.region);
-    let door = Arc::new(Door { front: Front::new(agent), meters });
+    let door = Arc::new(Door { front: Front::new(agent), meters, certificates });
     let lanes = Lanes::start(bound)?;
     Ok(tokio::spawn(accept(listener, door, lanes, shutdown)))
 }
@@ -115,5 +119,6 @@ impl Drop for Open {
 fn crowded(door: &Door, stream: &TcpStream, peer: SocketAddr) {
     tracing::debug!(%peer, "too many connections");
     door.meters.crowded.increment(1);
+    // In the clear, to whoever would not understand it, it costs nothing either.
     let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
 }

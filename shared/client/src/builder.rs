@@ -3,6 +3,7 @@
 //! Invariant: what is built is usable; each refusal names the setting. Absent on purpose: anything that belongs to a
 //! namespace: it comes with the segments.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
@@ -13,6 +14,7 @@ use crate::process::{Agents, Process, Settings};
 use crate::refill;
 use crate::testing::InMemory;
 use crate::wire::Token;
+use cadastre_tls::{self as tls, ClientConfig, TlsError};
 
 /// Makes a [`Client`]; see [`Client::builder`].
 #[derive(Clone)]
@@ -21,6 +23,8 @@ pub struct Builder {
     agents: Vec<String>,
     token: Option<Token>,
     memory: Option<InMemory>,
+    authorities: Option<Vec<u8>>,
+    certificate: Option<(Vec<u8>, Vec<u8>)>,
     name: String,
     namespaces: Vec<String>,
     deadline: Duration,
@@ -48,6 +52,8 @@ impl Default for Builder {
             agents: vec![],
             token: None,
             memory: None,
+            authorities: None,
+            certificate: None,
             name: String::new(),
             namespaces: vec![],
             deadline: Duration::from_secs(1),
@@ -64,6 +70,19 @@ impl Builder {
     /// asked as long as it is well; another region's gives ranges of its own region.
     pub fn agent(mut self, url: impl Into<String>) -> Builder {
         self.agents.push(url.into());
+        self
+    }
+
+    /// Who signs the certificates of agents whose address begins with `https://`, in PEM. Without it: whom the machine
+    /// believes.
+    pub fn certificate_authorities(mut self, pem: impl Into<Vec<u8>>) -> Builder {
+        self.authorities = Some(pem.into());
+        self
+    }
+
+    /// The certificate chain and its key, in PEM, for agents that ask for one.
+    pub fn certificate(mut self, chain_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Builder {
+        self.certificate = Some((chain_pem.into(), key_pem.into()));
         self
     }
 
@@ -132,7 +151,9 @@ impl Builder {
             None => {
                 let token = self.token.filter(|token| !token.is_empty());
                 let token = token.ok_or_else(|| Error::config("token", "give a service token (cad_svc_...)"))?;
-                Agents::Http(addresses(self.agents)?, token)
+                let agents = addresses(self.agents)?;
+                let trust = trust(&agents, self.authorities.as_deref(), self.certificate.as_ref())?;
+                Agents::Http(agents, token, trust)
             }
         };
         let name =
@@ -155,14 +176,32 @@ impl Builder {
     }
 }
 
+fn trust(
+    agents: &[String],
+    authorities: Option<&[u8]>,
+    certificate: Option<&(Vec<u8>, Vec<u8>)>,
+) -> Result<ClientConfig, Error> {
+    let wrong = |field: &'static str| move |error: TlsError| Error::config(field, error.to_string());
+    if !agents.iter().any(|url| url.starts_with("https://")) {
+        return tls::nobody().map_err(wrong("agent"));
+    }
+    let shows = certificate.map(|(chain, key)| tls::identity(chain, key)).transpose().map_err(wrong("certificate"))?;
+    let roots = tls::roots(authorities).map_err(wrong("certificate_authorities"))?;
+    let shows = shows.map(|shows| Arc::new(tls::Shows(shows)) as Arc<_>);
+    tls::client(roots, shows).map_err(wrong("certificate"))
+}
+
 fn addresses(agents: Vec<String>) -> Result<Vec<String>, Error> {
     if agents.is_empty() {
         return Err(Error::config("agent", "give the address of an agent, such as http://127.0.0.1:7410"));
     }
     for url in &agents {
         match url.parse::<reqwest::Url>() {
-            Ok(parsed) if parsed.scheme() == "http" && parsed.has_host() && parsed.username().is_empty() => {}
-            Ok(_) => return Err(Error::config("agent", format!("{url:?}: use http://HOST:PORT"))),
+            Ok(parsed)
+                if ["http", "https"].contains(&parsed.scheme())
+                    && parsed.has_host()
+                    && parsed.username().is_empty() => {}
+            Ok(_) => return Err(Error::config("agent", format!("{url:?}: use http://HOST:PORT or https://HOST:PORT"))),
             Err(error) => return Err(Error::config("agent", format!("{url:?}: {error}"))),
         }
     }

@@ -27,8 +27,8 @@ pub(crate) fn tell(
         detail: (!detail.is_empty()).then(|| detail.chars().take(cadastre_protocol::duplicates::MAX_DETAIL).collect()),
     };
     let (said, heard) = oneshot::channel();
-    let (addresses, token) = match settings.agents.clone() {
-        Agents::Http(addresses, token) => (addresses, token),
+    let (addresses, token, trust) = match settings.agents.clone() {
+        Agents::Http(addresses, token, trust) => (addresses, token, trust),
         // A double has nobody to tell.
         Agents::Memory(_) => {
             let _ = said.send(Ok(()));
@@ -38,7 +38,7 @@ pub(crate) fn tell(
     let within = settings.request_timeout;
     let work = move || {
         let count = addresses.len();
-        let told = Http::new(addresses, token, within).and_then(|http| {
+        let told = Http::new(addresses, token, within, trust).and_then(|http| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Error::closed(format!("no runtime: {error}")))?;
             runtime.block_on(each(&http, count, &report))

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use cadastre_core::ids::{Incarnation, Name};
 use cadastre_core::refill::RefillPolicy;
+use cadastre_tls::ClientConfig;
 use tokio::sync::Notify;
 
 use crate::entry::{Entry, Turn, closed};
@@ -30,8 +31,8 @@ use crate::worker;
 /// Where segments come from.
 #[derive(Clone)]
 pub(crate) enum Agents {
-    /// Addresses, in the order of preference, and the token for all of them.
-    Http(Vec<String>, Token),
+    /// Addresses, in the order of preference, the token for all of them, and whom to believe over TLS.
+    Http(Vec<String>, Token, ClientConfig),
     /// A double.
     Memory(InMemory),
 }

@@ -12,6 +12,7 @@ use cadastre_core::knows::Knows;
 use cadastre_protocol::error::Problem;
 use cadastre_protocol::ids::{Program, SegmentAnswer, SegmentRequest};
 use cadastre_protocol::operate::HomeAddress;
+use cadastre_tls::ClientConfig;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,8 +65,14 @@ impl Http {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) where the machine cannot make one.
-    pub(crate) fn new(addresses: Vec<String>, token: Token, request_timeout: Duration) -> Result<Http, Error> {
+    pub(crate) fn new(
+        addresses: Vec<String>,
+        token: Token,
+        request_timeout: Duration,
+        trust: ClientConfig,
+    ) -> Result<Http, Error> {
         let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(trust)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT.min(request_timeout))
             .timeout(request_timeout)

@@ -63,9 +63,9 @@ pub(crate) fn start(shared: Arc<Shared>) -> Result<(), Error> {
     let runtime = runtime.map_err(|error| no("runtime", &error))?;
     let settings = &shared.settings;
     let (source, agents) = match settings.agents.clone() {
-        Agents::Http(addresses, token) => {
+        Agents::Http(addresses, token, trust) => {
             let count = addresses.len();
-            (Source::Http(Http::new(addresses, token, settings.request_timeout)?), count)
+            (Source::Http(Http::new(addresses, token, settings.request_timeout, trust)?), count)
         }
         Agents::Memory(memory) => (Source::Memory(memory), 1),
     };

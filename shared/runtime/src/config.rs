@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::db::ConnectOptions;
+use crate::tls::TlsArgs;
 use crate::token::{Secret, SecretUrl, exposed};
 
 /// What is wrong with the settings; always names the key.
@@ -270,35 +271,10 @@ pub struct HttpArgs {
     /// The address of the HTTP API.
     #[arg(long, env = "CADASTRE_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<std::net::SocketAddr>,
-    /// Certificate chain (PEM).
-    #[arg(long, env = "CADASTRE_TLS_CERT", value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// Private key (PEM).
-    #[arg(long, env = "CADASTRE_TLS_KEY", value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// Who signs client certificates.
-    #[arg(long, env = "CADASTRE_TLS_CLIENT_CA", value_name = "FILE")]
-    pub tls_client_ca: Option<PathBuf>,
-}
-
-impl HttpArgs {
-    /// Refuses TLS settings, which this version does not serve.
-    ///
-    /// # Errors
-    /// [`ConfigError::Impossible`] naming the key.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        for (key, value) in
-            [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key), ("tls_client_ca", &self.tls_client_ca)]
-        {
-            if value.is_some() {
-                return Err(ConfigError::impossible(
-                    key,
-                    "TLS is not served by this version; leave it unset and put a TLS proxy in front",
-                ));
-            }
-        }
-        Ok(())
-    }
+    /// Over TLS.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub tls: TlsArgs,
 }
 
 /// How log lines look.

@@ -23,5 +23,6 @@ pub mod entropy;
 pub mod errand;
 pub mod http;
 pub mod telemetry;
+pub mod tls;
 pub mod token;
 pub mod uuid7;

@@ -55,6 +55,18 @@ pub struct MetricDef {
 /// The metrics that this crate writes.
 pub const METRICS: &[MetricDef] = &[
     MetricDef {
+        name: "cadastre_tls_reload_failed",
+        kind: MetricKind::Gauge,
+        unit: Unit::Count,
+        help: "1 while changed certificates cannot be used and the ones before are served; absent before the first change.",
+    },
+    MetricDef {
+        name: "cadastre_tls_handshakes_failed_total",
+        kind: MetricKind::Counter,
+        unit: Unit::Count,
+        help: "Connections that made no TLS handshake: no certificate where one is asked for, one that is not believed, none in time.",
+    },
+    MetricDef {
         name: "cadastre_db_transactions_total",
         kind: MetricKind::Counter,
         unit: Unit::Count,

@@ -2,7 +2,6 @@
 //! secret in a log, not even at the level for debugging.
 
 use serde_json::{Value, json};
-use std::time::Duration;
 use tests::cluster::{Cluster, fixed};
 use tests::http;
 use tests::ledger_of_ids::Exposed;
@@ -93,7 +92,7 @@ async fn refused(
     expected: (u16, &str),
 ) {
     let (method, url, token, body) = call;
-    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
+    let client = http::builder().build().unwrap();
     let mut request = client.request(method.parse().unwrap(), url).body(body.to_vec());
     if let Some(token) = token {
         request = request.bearer_auth(token);

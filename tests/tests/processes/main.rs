@@ -49,6 +49,7 @@ mod store_faults;
 mod storms;
 mod switches;
 mod synchronous;
+mod tls;
 mod trust;
 mod twins;
 mod waiting;

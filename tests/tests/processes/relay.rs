@@ -86,7 +86,7 @@ async fn handle(State(relay): State<Relay>, uri: Uri, headers: HeaderMap, body: 
         Mode::Stale(primary) => (primary, true),
     };
     let bearer = headers[header::AUTHORIZATION].to_str().unwrap();
-    let request = reqwest::Client::new().post(format!("{primary}{uri}")).body(body);
+    let request = tests::http::client().post(format!("{primary}{uri}")).body(body);
     let Ok(answer) = request.header("authorization", bearer).send().await else {
         return StatusCode::BAD_GATEWAY.into_response();
     };

@@ -46,7 +46,7 @@ async fn cut_off(authority: Backend, store: Backend) {
 /// A dry region with a dead uplink keeps nobody waiting, however long they would.
 async fn refuses_fast(cluster: &Cluster) {
     let began = Instant::now();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = tests::http::builder().build().unwrap();
     for _ in 0..20 {
         let request = client
             .post(format!("{}/v1/ids", cluster.region("eu").url))

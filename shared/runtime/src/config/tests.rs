@@ -58,7 +58,9 @@ fn what_cannot_be_or_is_not_supported_is_refused_by_name() {
     let said = |result: Result<(), ConfigError>| result.unwrap_err().to_string();
     let got = demo(&["--require-sync", "1", "--tls-cert", "x", "--otlp-endpoint", "y"], "").unwrap();
     assert!(said(got.store.check()).starts_with("require_sync:"));
-    assert!(said(got.http.check()).starts_with("tls_cert:"));
+    assert!(said(got.http.tls.check()).starts_with("tls_key:"));
+    let got_ca = demo(&["--tls-client-ca", "x"], "").unwrap();
+    assert!(said(got_ca.http.tls.check()).starts_with("tls_client_ca:"));
     assert!(said(got.telemetry.check()).starts_with("otlp_endpoint:"));
     let got = demo(&["--witness", "none", "--witness-mode", "required"], "").unwrap();
     assert!(said(got.store.check()).starts_with("witness_mode:"));

@@ -113,7 +113,7 @@ async fn stopping_finishes_what_is_under_way_and_accepts_nothing_new() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let server = tokio::spawn(serve(listener, routes(&shutdown), shutdown.clone(), Duration::from_secs(5)));
+    let server = tokio::spawn(serve(listener, None, routes(&shutdown), shutdown.clone(), Duration::from_secs(5)));
     let mut slow = TcpStream::connect(address).await.unwrap();
     send(&mut slow, "/slow").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
