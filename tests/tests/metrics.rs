@@ -35,7 +35,7 @@ const HEAD: &str = "# Metrics
 
 At `/metrics` of every process, for Prometheus. This page is written from what the programs describe, and a test keeps both
 in step. Alert rules are in `ops/prometheus/alerts.yml`, dashboards in `ops/grafana/`, what to do in
-[operating](operating.md#alarms).
+[operating](operating/alarms.md#alarms).
 
 Labels are bounded: `region` (in a process that serves several; an agent's own otherwise), `namespace` (those of the
 roster), `code` (those of [the protocol](protocol.md#error-codes)), `route` (the API's paths), `name` (database units). There
@@ -126,14 +126,18 @@ fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
 #[test]
 fn every_alert_has_a_runbook_and_a_case_and_knows_its_metrics() {
     let (rules, cases, operating) =
-        (read("ops/prometheus/alerts.yml"), read("ops/prometheus/alerts_test.yml"), read("docs/operating.md"));
+        (read("ops/prometheus/alerts.yml"), read("ops/prometheus/alerts_test.yml"), read("docs/operating/alarms.md"));
     let alerts: Vec<&str> = values(&rules, "alert:").collect();
     let runbooks: Vec<&str> = values(&rules, "runbook_url:").collect();
     assert!(alerts.len() >= 20 && alerts.len() == runbooks.len(), "{alerts:?} {runbooks:?}");
     for (alert, runbook) in alerts.iter().zip(runbooks) {
-        let anchor = runbook.strip_prefix("docs/operating.md#").expect("a runbook is in docs/operating.md");
-        assert!(operating.contains(&format!("<a id=\"{anchor}\"></a>")), "{alert}: no {anchor} in docs/operating.md");
-        assert!(operating.contains(&format!("`{alert}`")), "docs/operating.md does not name {alert}");
+        let anchor =
+            runbook.strip_prefix("docs/operating/alarms.md#").expect("a runbook is in docs/operating/alarms.md");
+        assert!(
+            operating.contains(&format!("<a id=\"{anchor}\"></a>")),
+            "{alert}: no {anchor} in docs/operating/alarms.md"
+        );
+        assert!(operating.contains(&format!("`{alert}`")), "docs/operating/alarms.md does not name {alert}");
         let fired = format!("alertname: {alert}\n        exp_alerts:\n");
         let quiet = format!("alertname: {alert}\n        exp_alerts: []");
         assert!(cases.contains(&fired) && cases.contains(&quiet), "{alert}: alerts_test.yml lacks a case of it");

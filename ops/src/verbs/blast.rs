@@ -227,7 +227,7 @@ fn print(common: &Common, found: &[Shared], unread: &[String]) -> Outcome {
     table.print("no range is held by two, in any ledger that could be read");
     if !found.is_empty() {
         show::line(
-            "next: freeze these namespaces (`cadastre namespace freeze NAME`), then see `docs/operating.md`, \"Ranges that two hold\"",
+            "next: freeze these namespaces (`cadastre namespace freeze NAME`), then see `docs/operating/backup-and-restore.md`, \"Ranges that two hold\"",
         );
     }
     for why in unread {

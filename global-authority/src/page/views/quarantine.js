@@ -30,7 +30,7 @@ export default {
     const silent = overview.regions.filter(r => waiting.includes(r.region)).map(r => r.region);
     return [card("quarantine", "Quarantine", did, refused,
       notice("act", "The authority's store may have gone back in time, so it gives nothing out. Regions go on from what they hold; their runway is your time. It ends by itself once the witness or every region has answered."),
-      facts(fact("It waits for", waiting.join(", ") || "nothing: it is being settled", true), fact("Since", when(quarantines[0].since), true), fact("What to do", h("span", {}, "start the silent regions, or state what they may hold; see ", link("#/regions", "regions"), " and ", code("docs/operating.md")))),
+      facts(fact("It waits for", waiting.join(", ") || "nothing: it is being settled", true), fact("Since", when(quarantines[0].since), true), fact("What to do", h("span", {}, "start the silent regions, or state what they may hold; see ", link("#/regions", "regions"), " and ", code("docs/operating/witness-and-quarantine.md")))),
       table("What is closed", [["Scope"], ["State"], ["Why"], ["Since"]], quarantines.slice(0, 50).map(q => ({ key: q.scope, cells: [q.scope, q.state === "back" ? "the store went back" : "in doubt", q.reason, when(q.since)] }))),
       quarantines.length > 50 ? h("p", { class: "soft small" }, `and ${quarantines.length - 50} more`) : null,
       silent.length > 0 ? liftForm(quarantines.map(q => q.scope), silent) : null)];
