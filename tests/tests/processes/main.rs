@@ -35,6 +35,7 @@ mod rebuild;
 mod redefined;
 mod redis_clients;
 mod registry;
+mod rehearsals;
 mod relay;
 mod remembered;
 mod resp;
