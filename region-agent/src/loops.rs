@@ -39,9 +39,9 @@ pub async fn heartbeats(agent: Arc<Agent>, shutdown: Shutdown) {
     let (mut woken, mut in_vain) = (false, 0_u32);
     loop {
         let pause = agent.link.run_once().await;
-        if agent.ctx.orders.wants_verdict() {
+        if agent.ctx.orders.wants_verdict() && agent.stamps.behind_now().is_empty() {
             match verdict(&agent.ctx).await {
-                Ok(verdict) => agent.ctx.orders.verified(verdict),
+                Ok(verdict) => agent.ctx.orders.verified(verdict, agent.ctx.now().mono_ms),
                 Err(error) => tracing::warn!(%error, "the ledger could not be checked after a drill"),
             }
         }

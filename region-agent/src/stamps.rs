@@ -74,6 +74,8 @@ struct State {
     /// The clock is behind the last id by more than is waited for.
     behind: bool,
     stamped: u64,
+    /// Stamped since this process began.
+    stamped_ever: u64,
 }
 
 /// See the module's documentation.
@@ -214,6 +216,7 @@ impl Stamps {
         let due = window::is_due(post.stamper.layout(), post.stamper.end_unit(), now.wall_ms, length);
         let mut state = place.state();
         state.stamped = state.stamped.saturating_add(got);
+        state.stamped_ever = state.stamped_ever.saturating_add(got);
         state.behind = false;
         (state.used, state.used_mono_ms) = (true, now.mono_ms);
         let wake = due && !state.busy && state.failed.as_ref().is_none_or(|(_, at)| *at <= now.mono_ms);
@@ -406,6 +409,12 @@ impl Stamps {
                 })
         };
         self.places().iter().filter(|place| behind(place)).map(|place| place.namespace.clone()).collect()
+    }
+
+    /// What this process stamped so far, by namespace.
+    #[must_use]
+    pub fn stamped(&self) -> Vec<(Name, u64)> {
+        self.places().iter().map(|place| (place.namespace.clone(), place.state().stamped_ever)).collect()
     }
 
     /// Writes the counters that the fast path only noted.

@@ -7,14 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use cadastre_core::drill::{self, DrillKind, DrillState, Findings, Seen};
+use cadastre_core::drill::{self, DrillKind, DrillState};
+use cadastre_core::failover::WATCH_MORE_MS;
 use cadastre_core::ids::{DrillId, Incarnation, Name, SwitchId};
+use cadastre_core::mark::Generation;
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::error::Code;
-use cadastre_protocol::operate::{DrillOrder, DrillReport, DrillView, DrillWord, Drills, NewDrill};
+use cadastre_protocol::operate::{DrillOrder, DrillReport, DrillView, DrillWord, Drills, Line, NewDrill};
 use serde::{Deserialize, Serialize};
 
 use super::catalog::live_namespace;
+use super::drill_rules::{back_within_ms, first_word, fits_kind, takes_part};
 use super::error::problem;
 use super::operations::{DRILL, MAX_LISTED, Read};
 use super::regions::live_region;
@@ -22,9 +25,11 @@ use super::{Authority, ServiceError, drill_report};
 use crate::sql::Operation;
 
 /// An order that no agent took within this time is given up, in milliseconds.
-const TAKEN_WITHIN_MS: u64 = 30_000;
+pub(super) const TAKEN_WITHIN_MS: u64 = 30_000;
+/// Why one is.
+pub(super) const NOT_TAKEN: &str = "no agent took the order: is the region heard?";
 /// Agents that are not back this long after the end are missing, in milliseconds.
-const BACK_WITHIN_MS: u64 = 60_000;
+pub(super) const BACK_WITHIN_MS: u64 = 60_000;
 
 /// A drill as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,9 +44,36 @@ pub(super) struct Drill {
     pub(super) ended_at: Option<u64>,
     pub(super) aborted: Option<String>,
     pub(super) switch_id: Option<SwitchId>,
+    /// Of a failover: what became of the home.
+    #[serde(default)]
+    pub(super) away: Away,
+    /// What did not hold, as far as the agents' words do not say it.
+    #[serde(default)]
+    pub(super) broken: Vec<String>,
+    /// Of a clock drill: whether the region's clock was seen to be off.
+    #[serde(default)]
+    pub(super) noticed: bool,
     /// What each agent that began said last, by its incarnation.
     pub(super) words: BTreeMap<String, DrillWord>,
+    /// Whose agents they are.
+    #[serde(default)]
+    pub(super) regions: BTreeMap<String, Name>,
     pub(super) report: Option<DrillReport>,
+}
+
+/// What became of a home that was given to another region for a while.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Away {
+    /// What moves.
+    pub(super) moved: Vec<Name>,
+    /// When it was seen moved.
+    pub(super) since: Option<u64>,
+    /// When it was to be brought back.
+    pub(super) until: Option<u64>,
+    /// The roster that says that it is back.
+    pub(super) back: Option<(Generation, u64)>,
+    /// When the region that was left knew that.
+    pub(super) home_at: Option<u64>,
 }
 
 /// The drill that is under way, as far as answers need it.
@@ -57,8 +89,14 @@ impl Live {
     /// What an agent of `region` is to hold now.
     pub(super) fn order(&self, region: &Name, now_ms: u64) -> Option<DrillOrder> {
         let whole_ms = u64::from(self.order.for_seconds) * 1_000;
-        let for_ms = self.ends_at.map_or(whole_ms, |end| end.saturating_sub(now_ms));
-        (self.order.region == *region && for_ms > 0).then(|| DrillOrder {
+        let for_ms = match self.order.kind {
+            // Who watches does so until the home is back.
+            DrillKind::Failover => whole_ms.saturating_add(WATCH_MORE_MS),
+            DrillKind::WanCut | DrillKind::Clock | DrillKind::Restore => {
+                self.ends_at.map_or(whole_ms, |end| end.saturating_sub(now_ms))
+            }
+        };
+        (takes_part(&self.order, region) && for_ms > 0).then(|| DrillOrder {
             drill_id: self.id,
             kind: self.order.kind,
             for_ms,
@@ -79,6 +117,7 @@ impl Authority {
         self.reload().await?;
         let share_percent = new.share_percent.unwrap_or(drill::DEFAULT_SHARE_PERCENT);
         self.check_drill(&new, share_percent)?;
+        self.check_failover(who, &new).await?;
         if let Some(other) = self.live::<Drill>(DRILL).await?.first() {
             let text = format!("drill {} of {} is under way; one at most", other.body.id, other.body.order.region);
             return Err(problem(Code::DrillRunning, text));
@@ -101,17 +140,14 @@ impl Authority {
             ended_at: None,
             aborted: None,
             switch_id: None,
+            away: Away::default(),
+            broken: Vec::new(),
+            noticed: false,
             words: BTreeMap::new(),
+            regions: BTreeMap::new(),
             report: None,
         };
-        let row = Operation {
-            id: id.to_string(),
-            kind: DRILL.to_owned(),
-            version: 0,
-            is_over: false,
-            made_at_ms: now,
-            body: String::new(),
-        };
+        let row = Operation::new(DRILL, &id.to_string(), now);
         match self.save(&mut Read { row, body }, vec![line], Some(turn), Some(who)).await {
             Err(ServiceError::Stale) => {
                 return Err(problem(Code::DrillRunning, "another drill was ordered at the same time; one at most"));
@@ -134,13 +170,7 @@ impl Authority {
         if new.confirm.as_deref() != Some(new.region.as_str()) {
             return invalid(format!("confirm: name the region once more ({}), that you mean it", new.region));
         }
-        match new.kind {
-            DrillKind::WanCut if new.clock_ms.is_none() && new.to.is_none() => {}
-            DrillKind::WanCut => return invalid("clock_ms and to do not go with a wan_cut".to_owned()),
-            DrillKind::Failover | DrillKind::Clock | DrillKind::Restore => {
-                return invalid(format!("kind: {} is not ordered here in this version", new.kind.as_str()));
-            }
-        }
+        fits_kind(new).or_else(invalid)?;
         if new.until_dry && new.namespace.is_none() {
             return invalid("until_dry needs the namespace that is to run dry".to_owned());
         }
@@ -200,7 +230,12 @@ impl Authority {
     }
 
     async fn drill_view(&self, read: Read<Drill>) -> Result<DrillView, ServiceError> {
-        let lines = self.lines(&read.row.id).await?;
+        let mut lines = self.lines(&read.row.id).await?;
+        if let Some(switch) = read.body.switch_id {
+            let of_switch = self.lines(&switch.to_string()).await?.into_iter();
+            lines.extend(of_switch.map(|line| Line { text: format!("switch: {}", line.text), ..line }));
+            lines.sort_by_key(|line| line.at);
+        }
         let Drill { order, .. } = read.body.clone();
         Ok(DrillView {
             drill_id: read.body.id,
@@ -228,8 +263,11 @@ impl Authority {
     /// What answers carry: a drill whose time runs, and that nobody aborted.
     pub(super) async fn live_drill(&self) -> Result<Option<Live>, ServiceError> {
         let live = self.live::<Drill>(DRILL).await?.into_iter().map(|read| read.body);
-        let mut runs = live
-            .filter(|body| body.aborted.is_none() && matches!(body.state, DrillState::Ordered | DrillState::Running));
+        let mut runs = live.filter(|body| match (body.order.kind, body.state) {
+            (DrillKind::Failover, DrillState::Running | DrillState::Healing) => body.away.home_at.is_none(),
+            (_, DrillState::Ordered | DrillState::Running) => body.aborted.is_none(),
+            (_, DrillState::Healing | DrillState::Ended) => false,
+        });
         Ok(runs.next().map(|body| Live {
             id: body.id,
             order: body.order,
@@ -251,22 +289,26 @@ impl Authority {
             result => result?,
         };
         let key = agent.to_string();
-        if read.row.is_over || read.body.order.region != *region || read.body.words.get(&key) == Some(word) {
+        let said = read.body.words.get(&key);
+        // While it runs, only the first word says something new.
+        let is_news = said != Some(word) && !(word.running && said.is_some_and(|said| said.running));
+        if read.row.is_over || !takes_part(&read.body.order, region) || !is_news {
             return Ok(());
         }
-        let now = self.now_ms();
+        let (now, by_itself) = (self.now_ms(), read.body.order.kind != DrillKind::Failover);
         let mut lines = Vec::new();
-        if word.running && read.body.began_at.is_none() {
+        if word.running && read.body.began_at.is_none() && by_itself {
             read.body.began_at = Some(now);
             read.body.ends_at = Some(now.saturating_add(u64::from(read.body.order.for_seconds) * 1_000));
             read.body.state = DrillState::Running;
         }
         if word.running {
-            lines.push(format!("agent {key}: it refuses its uplink from now on"));
+            lines.push(format!("agent {key} of {region}: {}", first_word(read.body.order.kind)));
         } else {
             let why = word.ended_early.clone().unwrap_or_else(|| "its time was over".to_owned());
-            lines.push(format!("agent {key}: back after {} ms ({why})", word.ran_ms));
+            lines.push(format!("agent {key} of {region}: over after {} ms ({why})", word.ran_ms));
         }
+        read.body.regions.insert(key.clone(), region.clone());
         read.body.words.insert(key, word.clone());
         self.save(&mut read, lines, None, None).await
     }
@@ -274,12 +316,17 @@ impl Authority {
     /// Carries the drill that is under way on.
     pub(super) async fn carry_drills(&self) -> Result<(), ServiceError> {
         for mut read in self.live::<Drill>(DRILL).await? {
+            if read.body.order.kind == DrillKind::Failover {
+                self.carry_failover(read).await?;
+                continue;
+            }
+            self.notice_clock(&mut read).await?;
             let now = self.now_ms();
             let back = read.body.words.values().all(|word| !word.running);
             let over = read.body.aborted.is_some() || read.body.ends_at.is_some_and(|end| now >= end);
             match read.body.state {
                 DrillState::Ordered if over || now > read.row.made_at_ms.saturating_add(TAKEN_WITHIN_MS) => {
-                    read.body.aborted.get_or_insert_with(|| "no agent took the order: is the region heard?".to_owned());
+                    read.body.aborted.get_or_insert_with(|| NOT_TAKEN.to_owned());
                     self.end_drill(&mut read).await?;
                 }
                 DrillState::Running | DrillState::Healing if back && !read.body.words.is_empty() => {
@@ -289,7 +336,9 @@ impl Authority {
                     read.body.state = DrillState::Healing;
                     self.save(&mut read, vec!["healing: the agents come back".to_owned()], None, None).await?;
                 }
-                DrillState::Healing if now > read.body.ends_at.unwrap_or(now).saturating_add(BACK_WITHIN_MS) => {
+                DrillState::Healing
+                    if now > read.body.ends_at.unwrap_or(now).saturating_add(back_within_ms(&read.body)) =>
+                {
                     self.end_drill(&mut read).await?;
                 }
                 DrillState::Ordered | DrillState::Running | DrillState::Healing | DrillState::Ended => {}
@@ -298,7 +347,7 @@ impl Authority {
         Ok(())
     }
 
-    async fn end_drill(&self, read: &mut Read<Drill>) -> Result<(), ServiceError> {
+    pub(super) async fn end_drill(&self, read: &mut Read<Drill>) -> Result<(), ServiceError> {
         let verified = self.verify().await?;
         let report = drill_report::report(&read.body, verified);
         let line = format!("ended: {} ({})", report.verdict.as_str(), report.why.join("; "));
@@ -306,57 +355,5 @@ impl Authority {
         (read.body.state, read.body.ended_at) = (DrillState::Ended, Some(self.now_ms()));
         (read.body.report, read.row.is_over) = (Some(report), true);
         self.save(read, vec![line], None, None).await
-    }
-}
-
-/// All agents' words on one namespace as one: what was issued adds up, the rest is the worst.
-pub(super) fn united(words: &BTreeMap<String, DrillWord>) -> BTreeMap<Name, Seen> {
-    let mut all: BTreeMap<Name, Seen> = BTreeMap::new();
-    for (name, seen) in words.values().flat_map(|word| &word.namespaces) {
-        let Some(sum) = all.get_mut(name) else {
-            all.insert(name.clone(), seen.clone());
-            continue;
-        };
-        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        sum.issued = sum.issued.saturating_add(seen.issued);
-        sum.held_at_first = sum.held_at_first.max(seen.held_at_first);
-        sum.least_held = sum.least_held.min(seen.least_held);
-        sum.least_runway_seconds = least(sum.least_runway_seconds, seen.least_runway_seconds);
-        sum.forecast_seconds = least(sum.forecast_seconds, seen.forecast_seconds);
-        sum.dry_after_ms = least(sum.dry_after_ms, seen.dry_after_ms);
-        sum.would_be_dry_after_seconds = least(sum.would_be_dry_after_seconds, seen.would_be_dry_after_seconds);
-    }
-    all
-}
-
-/// What the drill is judged by.
-pub(super) fn findings(body: &Drill, errors: &BTreeMap<String, u64>, overlaps: u64) -> Findings {
-    // What a caller did wrong is no fault of the region's; that the drilled namespace runs dry is the drill.
-    let counts = |code: &str| {
-        let known = Code::parse(code);
-        known.is_some_and(|c| c.status() >= 500) && !(body.order.until_dry && known == Some(Code::SegmentDry))
-    };
-    let early = body.words.values().find_map(|word| word.ended_early.clone());
-    let mut broken = Vec::new();
-    if body.order.until_dry && body.aborted.is_none() && early.is_none() {
-        let dry = body.order.namespace.as_ref().and_then(|name| united(&body.words).remove(name));
-        if dry.is_none_or(|seen| seen.dry_after_ms.is_none()) {
-            broken.push("the namespace did not run dry in the time that was given".to_owned());
-        }
-    }
-    let whole_ms = u64::from(body.order.for_seconds) * 1_000;
-    let cuts = body.aborted.is_none() && early.is_none() && !body.order.until_dry;
-    if let Some(short) = body.words.values().find(|word| cuts && !word.running && word.ran_ms < whole_ms * 4 / 5) {
-        broken.push(format!("an agent was cut off for {} of {whole_ms} ms only", short.ran_ms));
-    }
-    if body.words.values().any(|word| !word.running && word.verified.is_none()) {
-        broken.push("an agent did not say what the check of its region's ledger found".to_owned());
-    }
-    Findings {
-        aborted: body.aborted.clone().or(early),
-        overlaps,
-        caller_errors: errors.iter().filter(|(code, _)| counts(code)).map(|(_, n)| *n).sum(),
-        missing: body.words.values().filter(|word| word.running).count() as u64,
-        broken,
     }
 }

@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod catalog;
 mod drill_report;
+mod drill_rules;
 pub mod drills;
 pub mod errands;
 pub mod error;
@@ -25,6 +26,7 @@ pub mod overview;
 pub mod quarantine;
 pub mod rebuild;
 pub mod regions;
+mod rehearse;
 pub mod roster;
 mod seals;
 pub mod slots;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use cadastre_core::ids::Name;
+use cadastre_core::ids::{Name, RowId};
 use cadastre_ledger::error::LedgerError;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::link::{Answer, Message};
@@ -48,6 +48,25 @@ pub struct Told {
 pub(super) struct Read<T> {
     pub(super) row: Operation,
     pub(super) body: T,
+}
+
+/// A row as it is to be written, with the lines that its ledger is told, and the turn of its kind that it takes.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    row: Operation,
+    lines: Vec<String>,
+    turn: Option<u64>,
+}
+
+impl Written {
+    pub(super) fn of<T: Serialize>(
+        read: &Read<T>,
+        lines: Vec<String>,
+        turn: Option<u64>,
+    ) -> Result<Self, ServiceError> {
+        let body = serde_json::to_string(&read.body).map_err(|e| DbError::Other(e.to_string()))?;
+        Ok(Self { row: Operation { body, ..read.row.clone() }, lines, turn })
+    }
 }
 
 pub(super) fn read<T: DeserializeOwned>(row: Operation) -> Result<Read<T>, ServiceError> {
@@ -115,6 +134,16 @@ impl Authority {
         }
     }
 
+    /// Whether nothing follows for an operation, or the store does not know it (any more).
+    pub(super) async fn is_over(&self, kind: &str, id: &str) -> Result<bool, ServiceError> {
+        let wanted = id.to_owned();
+        let found = self.continuity.db().read("operation", move |tx| {
+            let wanted = wanted.clone();
+            Box::pin(async move { Ok::<_, LedgerError>(sql::operation_of(tx, &wanted).await?) })
+        });
+        Ok(found.await?.is_none_or(|row| row.is_over || row.kind != kind))
+    }
+
     pub(super) async fn live<T: DeserializeOwned>(&self, kind: &'static str) -> Result<Vec<Read<T>>, ServiceError> {
         let found = self.continuity.db().read("operations_live", move |tx| {
             Box::pin(async move { Ok::<_, LedgerError>(sql::live_operations(tx, kind).await?) })
@@ -179,28 +208,39 @@ impl Authority {
         turn: Option<u64>,
         who: Option<&str>,
     ) -> Result<(), ServiceError> {
-        read.row.body = serde_json::to_string(&read.body).map_err(|e| DbError::Other(e.to_string()))?;
-        let (row, now, audit) = (read.row.clone(), self.now_ms(), self.continuity.row_id());
-        let who = who.map(str::to_owned);
+        read.row = self.write_operations(vec![Written::of(read, lines, turn)?], who).await?.unwrap_or(read.row.clone());
+        Ok(())
+    }
+
+    /// Writes several rows, all of them or none; the first one as it is afterwards.
+    pub(super) async fn write_operations(
+        &self,
+        all: Vec<Written>,
+        who: Option<&str>,
+    ) -> Result<Option<Operation>, ServiceError> {
+        let first = all.first().map(|w| Operation { version: w.row.version + 1, ..w.row.clone() });
+        let all: Vec<(Written, RowId)> = all.into_iter().map(|w| (w, self.continuity.row_id())).collect();
+        let (now, who) = (self.now_ms(), who.map(str::to_owned));
         let work = self.continuity.db().write("operation", move |tx| {
-            let (row, lines, who) = (row.clone(), lines.clone(), who.clone());
+            let (all, who) = (all.clone(), who.clone());
             Box::pin(async move {
-                if let Some(turn) = turn {
-                    sql::take_turn(tx, &row.kind, turn).await.map_err(first_is_enough)?;
-                }
-                sql::put_operation(tx, &row).await.map_err(first_is_enough)?;
-                for line in &lines {
-                    sql::add_line(tx, &row.id, now, line).await?;
-                }
-                if let Some(who) = who {
-                    let detail = format!("{}: {}", row.id, lines.join("; "));
-                    cadastre_ledger::sql::audit(tx, audit, now, &who, &row.kind, &detail).await?;
+                for (Written { row, lines, turn }, audit) in all {
+                    if let Some(turn) = turn {
+                        sql::take_turn(tx, &row.kind, turn).await.map_err(first_is_enough)?;
+                    }
+                    sql::put_operation(tx, &row).await.map_err(first_is_enough)?;
+                    for line in &lines {
+                        sql::add_line(tx, &row.id, now, line).await?;
+                    }
+                    if let Some(who) = &who {
+                        let detail = format!("{}: {}", row.id, lines.join("; "));
+                        cadastre_ledger::sql::audit(tx, audit, now, who, &row.kind, &detail).await?;
+                    }
                 }
                 Ok::<_, ServiceError>(())
             })
         });
         work.await?;
-        read.row.version += 1;
-        Ok(())
+        Ok(first)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cadastre_core::ids::Name;
-use cadastre_core::mark::Scope;
+use cadastre_core::mark::{Generation, Scope};
 use cadastre_core::namespace::{NamespaceEntry, NamespaceKind};
 use cadastre_core::roster::{Body, Roster};
 use cadastre_core::switch::{self, Facts, NamespaceFact, RegionFact, Shortfall};
@@ -75,8 +75,15 @@ impl Authority {
             from: region(&body.from),
             to: region(&body.to),
             from_knows,
+            rehearsed: body.drill.is_some(),
             namespaces: body.moves.iter().map(|m| fact(&known.roster, &rows, body, m, now)).collect(),
         })
+    }
+
+    /// Whether a region's store is known to hold the roster of then, or a later one.
+    pub(super) async fn holds_roster(&self, region: &Name, then: (Generation, u64)) -> Result<bool, ServiceError> {
+        let rows = self.switch_rows().await?;
+        Ok(rows.kept.get(region).is_some_and(|kept| kept.roster >= then))
     }
 
     /// What each region should be ready for, by the switches that are under way.

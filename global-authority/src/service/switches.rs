@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use cadastre_core::ids::{Name, SwitchId};
+use cadastre_core::ids::{DrillId, Name, SwitchId};
 use cadastre_core::mark::Generation;
 use cadastre_core::registry::{RegionEvent, RegionState};
 use cadastre_core::roster::{Body, Roster};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::catalog::live_namespace;
 use super::error::problem;
-use super::operations::{Read, SWITCH};
+use super::operations::{DRILL, Read, SWITCH};
 use super::regions::live_region;
 use super::roster::{Change, Effect};
 use super::{Authority, ServiceError};
@@ -43,6 +43,9 @@ pub(super) struct Switch {
     pub(super) to: Name,
     pub(super) moves: Vec<Move>,
     pub(super) fence: bool,
+    /// The drill that rehearses it: it lives as long as that one does, and is backed out of in the end.
+    #[serde(default)]
+    pub(super) drill: Option<DrillId>,
     /// An operator backs out: no further step is taken.
     #[serde(default)]
     pub(super) backing_out: bool,
@@ -63,6 +66,20 @@ impl Authority {
     /// # Errors
     /// `not_allowed` where it cannot be safe or another one is under way, `not_found`, or those of the store.
     pub async fn new_switch(&self, who: &str, new: NewSwitch) -> Result<SwitchView, ServiceError> {
+        let (turn, mut read, line) = self.plan_switch(who, new, None).await?;
+        self.save(&mut read, vec![line], Some(turn), Some(who)).await?;
+        self.carry_switch(&read.row.id).await?;
+        self.operate().await?;
+        self.switch(&read.row.id).await
+    }
+
+    /// A switch that may begin, its first line, and the turn that it is to take. Nothing is written.
+    pub(super) async fn plan_switch(
+        &self,
+        who: &str,
+        new: NewSwitch,
+        drill: Option<DrillId>,
+    ) -> Result<(u64, Read<Switch>, String), ServiceError> {
         let turn = self.kind_turn(SWITCH).await?;
         self.reload().await?;
         let known = self.known();
@@ -97,6 +114,7 @@ impl Authority {
             to: new.to.clone(),
             moves,
             fence: new.fence,
+            drill,
             backing_out: false,
             step: Step::Planned,
             waiting_for: None,
@@ -111,14 +129,7 @@ impl Authority {
         if let Next::Stop(why) = switch::next(Step::Planned, &facts) {
             return Err(refused(why));
         }
-        let row = Operation {
-            id: id.to_string(),
-            kind: SWITCH.to_owned(),
-            version: 0,
-            is_over: false,
-            made_at_ms: now,
-            body: String::new(),
-        };
+        let row = Operation::new(SWITCH, &id.to_string(), now);
         let line = format!(
             "planned: {} from {} to {}; {} is asked to hold enough for both",
             listed(&body.moves),
@@ -126,10 +137,7 @@ impl Authority {
             body.to,
             body.to
         );
-        self.save(&mut Read { row, body }, vec![line], Some(turn), Some(who)).await?;
-        self.carry_switch(&id.to_string()).await?;
-        self.operate().await?;
-        self.switch(&id.to_string()).await
+        Ok((turn, Read { row, body }, line))
     }
 
     /// Lets a stopped switch go on. One that goes on by itself is looked at once more, at once.
@@ -151,6 +159,13 @@ impl Authority {
     /// # Errors
     /// `not_found`, `not_allowed` once it is done, or those of the store.
     pub async fn back_out(&self, who: &str, id: &str) -> Result<SwitchView, ServiceError> {
+        self.undo_switch(who, id).await?;
+        self.operate().await?;
+        self.switch(id).await
+    }
+
+    /// As [`Self::back_out`], for whoever carries things on.
+    pub(super) async fn undo_switch(&self, who: &str, id: &str) -> Result<(), ServiceError> {
         // First its row: from here on nobody carries it on.
         self.amend::<Switch>(SWITCH, id, who, |read| {
             let begins = !read.row.is_over && !read.body.backing_out;
@@ -171,8 +186,7 @@ impl Authority {
         if read.body.step != Step::BackedOut {
             self.put_all_back(who, &read.body).await?;
         }
-        self.operate().await?;
-        self.switch(id).await
+        Ok(())
     }
 
     /// The homes as they were before, and then the row that says so: done once more where it was cut short.
@@ -226,6 +240,11 @@ impl Authority {
             if read.body.backing_out {
                 return self.put_all_back(&read.body.who.clone(), &read.body).await;
             }
+            if let Some(drill) = read.body.drill
+                && self.is_over(DRILL, &drill.to_string()).await?
+            {
+                return self.undo_switch("its drill, which is over", id).await;
+            }
             if !self.take_step(&mut read).await? {
                 return Ok(());
             }
@@ -251,6 +270,9 @@ impl Authority {
                     lines.push(format!("waiting: {why}"));
                 }
                 body.waiting_for = Some(why);
+                if body.step == Step::Moved {
+                    body.from_knows = Some(facts.from_knows);
+                }
                 false
             }
             Next::Stop(why) => {

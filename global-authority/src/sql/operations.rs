@@ -40,6 +40,15 @@ pub struct Operation {
     pub body: String,
 }
 
+impl Operation {
+    /// One that was not written yet.
+    #[must_use]
+    pub fn new(kind: &str, id: &str, made_at_ms: u64) -> Self {
+        let (id, kind, body) = (id.to_owned(), kind.to_owned(), String::new());
+        Self { id, kind, version: 0, is_over: false, made_at_ms, body }
+    }
+}
+
 fn operation(row: &Row) -> Result<Operation, DbError> {
     Ok(Operation {
         id: row.text(0)?.to_owned(),

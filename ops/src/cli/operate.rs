@@ -58,6 +58,10 @@ pub enum SwitchVerb {
 pub enum DrillVerb {
     /// A region's agents refuse their own uplink for a while, and heal by themselves
     WanCut(WanCutArgs),
+    /// A region's home is given to another region for a while, and brought back
+    Failover(FailoverArgs),
+    /// A region's agents read their clocks wrong for a while: inside the process, never the machine's
+    Clock(ClockArgs),
     /// All of them, newest first
     List,
     /// One, with its report
@@ -90,6 +94,13 @@ pub struct WanCutArgs {
     /// The share of any other namespace's headroom that may be used, in percent
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub share: u32,
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// How any drill is ordered.
+#[derive(Args, Debug)]
+pub struct HowArgs {
     /// The region's name once more, that you mean it [a person is asked; scripts say --yes]
     #[arg(long, value_name = "REGION")]
     pub confirm: Option<String>,
@@ -98,6 +109,52 @@ pub struct WanCutArgs {
     pub no_wait: bool,
     #[command(flatten)]
     pub sure: Sure,
+}
+
+/// `cadastre drill failover`.
+#[derive(Args, Debug)]
+pub struct FailoverArgs {
+    /// The region that is left
+    #[arg(long)]
+    pub region: Name,
+    /// The region that takes over
+    #[arg(long, value_name = "REGION")]
+    pub to: Name,
+    /// For how long the home is away: 90s, 10m, 2h
+    #[arg(long = "for", value_parser = seconds, value_name = "TIME", default_value = "60s")]
+    pub for_seconds: u32,
+    /// What moves [default: all that the region serves]
+    #[arg(long)]
+    pub namespace: Option<Name>,
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// `cadastre drill clock`.
+#[derive(Args, Debug)]
+pub struct ClockArgs {
+    /// Which region
+    #[arg(long)]
+    pub region: Name,
+    /// How far off: -30s, +1h
+    #[arg(long, value_parser = offset, value_name = "TIME", allow_hyphen_values = true)]
+    pub by: i64,
+    /// For how long: 90s, 10m, 2h
+    #[arg(long = "for", value_parser = seconds, value_name = "TIME")]
+    pub for_seconds: u32,
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// `-30s`, `+1h`: milliseconds.
+pub fn offset(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is no offset such as -30s or +1h");
+    let (sign, time) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
+        (Some(time), _) => (-1, time),
+        (_, Some(time)) => (1, time),
+        (None, None) => return Err(wrong()),
+    };
+    Ok(i64::from(seconds(time).map_err(|_| wrong())?) * sign * 1_000)
 }
 
 /// `90`, `90s`, `10m`, `2h`.
@@ -117,6 +174,14 @@ pub fn seconds(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offsets_have_a_sign() {
+        assert_eq!((offset("-30s"), offset("+1h"), offset("+5")), (Ok(-30_000), Ok(3_600_000), Ok(5_000)));
+        for wrong in ["", "30s", "-", "+0", "--1s", "+-1s"] {
+            assert!(offset(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_read_strictly() {

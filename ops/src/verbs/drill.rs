@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cadastre_core::drill::{DrillKind, DrillState, Outcome as Verdict};
+use cadastre_core::ids::Name;
 use cadastre_protocol::admin::Nothing;
 use cadastre_protocol::operate::{DrillView, Drills, NewDrill};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::switch::show_lines;
 use super::{now_ms, print};
 use crate::api::{Api, typed};
-use crate::cli::{Common, DrillVerb, WanCutArgs};
+use crate::cli::{ClockArgs, Common, DrillVerb, FailoverArgs, HowArgs, WanCutArgs};
 use crate::connect;
 use crate::error::{CliError, Outcome};
 use crate::show::human::moment;
@@ -25,7 +26,9 @@ const SAY_EVERY: u32 = 20;
 pub async fn run(common: &Common, verb: DrillVerb) -> Result<Outcome, CliError> {
     let api = connect::authority(common)?;
     match verb {
-        DrillVerb::WanCut(args) => wan_cut(common, &api, args).await,
+        DrillVerb::WanCut(args) => order(common, &api, wan_cut(args)).await,
+        DrillVerb::Failover(args) => order(common, &api, failover(args)).await,
+        DrillVerb::Clock(args) => order(common, &api, clock(args)).await,
         DrillVerb::List => print(common, api.get("/v1/drills").await?, list),
         DrillVerb::Show { id } => print(common, api.get(&path(&id)).await?, |answer| {
             let view: DrillView = typed(answer)?;
@@ -48,32 +51,72 @@ fn path(id: &str) -> String {
     format!("/v1/drills/{id}")
 }
 
-async fn wan_cut(common: &Common, api: &Api, args: WanCutArgs) -> Result<Outcome, CliError> {
-    let region = args.region.to_string();
-    let scripted = args.sure.yes || args.confirm.is_some();
-    if !scripted {
-        confirm(
-            &format!(
-                "Every agent of {region} refuses its own uplink for {} s. Callers are served from what it holds; what is \
-                 revoked meanwhile reaches it afterwards.",
-                args.for_seconds
-            ),
-            false,
-        )?;
-    }
-    let body = NewDrill {
-        kind: DrillKind::WanCut,
-        region: args.region,
-        for_seconds: args.for_seconds,
-        confirm: Some(args.confirm.unwrap_or(region)),
+fn new(kind: DrillKind, region: &Name, for_seconds: u32) -> NewDrill {
+    NewDrill {
+        kind,
+        region: region.clone(),
+        for_seconds,
+        confirm: None,
         to: None,
+        namespace: None,
+        until_dry: false,
+        share_percent: None,
+        clock_ms: None,
+    }
+}
+
+fn wan_cut(args: WanCutArgs) -> (NewDrill, HowArgs, String) {
+    let question = format!(
+        "Every agent of {} refuses its own uplink for {} s. Callers are served from what it holds; what is revoked \
+         meanwhile reaches it afterwards.",
+        args.region, args.for_seconds
+    );
+    let body = NewDrill {
         namespace: args.namespace,
         until_dry: args.until_dry,
         share_percent: Some(args.share),
-        clock_ms: None,
+        ..new(DrillKind::WanCut, &args.region, args.for_seconds)
     };
+    (body, args.how, question)
+}
+
+fn failover(args: FailoverArgs) -> (NewDrill, HowArgs, String) {
+    let what = args.namespace.as_ref().map_or_else(|| "all that it serves".to_owned(), Name::to_string);
+    let question = format!(
+        "{} sends its callers to {} for {what}, for {} s, and is the home again afterwards. Callers that do not follow are \
+         refused there (not_home).",
+        args.region, args.to, args.for_seconds
+    );
+    let body = NewDrill {
+        namespace: args.namespace,
+        to: Some(args.to),
+        ..new(DrillKind::Failover, &args.region, args.for_seconds)
+    };
+    (body, args.how, question)
+}
+
+fn clock(args: ClockArgs) -> (NewDrill, HowArgs, String) {
+    let question = format!(
+        "Every agent of {} reads its clock wrong by {:+} s for {} s. Time-based ids are refused there meanwhile \
+         (clock_rollback, window_ended), and after a clock that was ahead until what it stamped has come to pass. Numbers \
+         go on.",
+        args.region,
+        args.by / 1_000,
+        args.for_seconds
+    );
+    let body = NewDrill { clock_ms: Some(args.by), ..new(DrillKind::Clock, &args.region, args.for_seconds) };
+    (body, args.how, question)
+}
+
+/// Orders one, and shows how it goes.
+async fn order(common: &Common, api: &Api, what: (NewDrill, HowArgs, String)) -> Result<Outcome, CliError> {
+    let (mut body, how, question) = what;
+    if !how.sure.yes && how.confirm.is_none() {
+        confirm(&question, false)?;
+    }
+    body.confirm = Some(how.confirm.unwrap_or_else(|| body.region.to_string()));
     let answer = api.post("/v1/drills", &body).await?;
-    if args.no_wait {
+    if how.no_wait {
         return print(common, answer, |answer| {
             let view: DrillView = typed(answer)?;
             show::line(format!("drill {}; see `cadastre drill show {}`", view.drill_id, view.drill_id));

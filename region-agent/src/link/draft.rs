@@ -20,6 +20,7 @@ use cadastre_runtime::db::{DbError, Tx};
 use super::{Link, Talk};
 use crate::context::View;
 use crate::error::AgentError;
+use crate::orders::{Hold, Holds};
 use crate::sizing;
 use crate::sql::{self, PendingRow, StandingRow};
 
@@ -39,15 +40,21 @@ struct Rows {
 
 impl Link {
     /// What each namespace holds here, and its rate.
-    pub(super) fn holds(&self) -> crate::orders::Holds {
+    pub(super) fn holds(&self) -> Holds {
         let (now, standings) = (self.ctx.now().mono_ms, self.issuer.standings());
         let pools = self.pool.all().into_iter().filter(|(namespace, _)| !namespace.is_of_slot());
         let held = pools.map(|(namespace, pool)| {
             let own = standings.get(&namespace).map(|(s, _)| *s).unwrap_or_default();
-            let rate = own.rate + pool.thick_rate(now);
-            (namespace, (pool.totals.left.saturating_add(own.left), rate))
+            let hold = Hold {
+                held: pool.totals.left.saturating_add(own.left),
+                rate: own.rate + pool.thick_rate(now),
+                issued: pool.totals.carved.saturating_sub(own.left),
+            };
+            (namespace, hold)
         });
-        held.collect()
+        let stamped =
+            self.stamps.stamped().into_iter().map(|(name, issued)| (name, Hold { issued, ..Hold::default() }));
+        held.chain(stamped).collect()
     }
 
     /// The next message, its wants stored.

@@ -5,6 +5,7 @@ use cadastre_core::ids::{ClusterId, Epoch, Incarnation, RegionId, RequestNo};
 use cadastre_core::mark::Generation;
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::link::Standing;
+use cadastre_runtime::clock::Now;
 use uuid::Uuid;
 
 use super::*;
@@ -47,7 +48,8 @@ fn order(n: u128, for_ms: u64, until_dry: Option<&str>) -> DrillOrder {
 }
 
 fn holds(orders: u64, drill: u64) -> Holds {
-    BTreeMap::from([(name("orders"), (orders, 1.0)), (name("drill"), (drill, 10.0))])
+    let hold = |held, rate| Hold { held, rate, issued: 1_000_000 - held };
+    BTreeMap::from([(name("orders"), hold(orders, 1.0)), (name("drill"), hold(drill, 10.0))])
 }
 
 /// An answer that says that the agent's word on this drill was heard, and that it is still under way.
@@ -77,7 +79,7 @@ fn a_cut_ends_by_itself_and_is_not_begun_again() {
     assert!(orders.word(5_100).is_none(), "the last word waits for the way back and the ledger's check");
     orders.hear(&answer(Some(order(1, 9_000, None))), 5_400);
     assert!(!orders.is_cut(5_500, || holds(90, 90)), "the same drill, ordered once more by somebody late");
-    orders.verified(Verdict { ok: true, checked: Default::default(), findings: vec![], unreachable: vec![] });
+    orders.verified(Verdict { ok: true, checked: Default::default(), findings: vec![], unreachable: vec![] }, 5_500);
     let word = orders.word(5_600).unwrap();
     assert_eq!((word.running, word.ended_early.clone(), word.over_ms), (false, None, 300));
     assert_eq!(word.namespaces[&name("orders")].issued, 10);
@@ -135,4 +137,44 @@ fn the_last_word_does_not_wait_for_ever() {
     orders.hear(&answer(None), 1_100);
     assert!(orders.word(1_200).is_none());
     assert!(orders.word(1_000 + VERDICT_WITHIN_MS).is_some());
+}
+
+/// A drill that leaves the uplink free, begun at 100.
+fn watch(order: DrillOrder) -> Orders {
+    let orders = Orders::default();
+    orders.hear(&answer(Some(order.clone())), 0);
+    assert!(orders.word(20).unwrap().running);
+    orders.hear(&heard(order), 50);
+    assert!(!orders.is_cut(100, || holds(100, 100)), "the uplink stays free");
+    orders
+}
+
+#[test]
+fn a_clock_is_read_wrong_for_as_long_as_it_says_whoever_is_gone() {
+    let drill = DrillOrder { kind: DrillKind::Clock, clock_ms: Some(-30_000), ..order(1, 5_000, None) };
+    let orders = watch(drill.clone());
+    let read = |mono_ms| orders.set_off.apply(Now { wall_ms: 1_000_000, mono_ms }).wall_ms;
+    assert_eq!((read(101), read(5_099)), (970_000, 970_000));
+    assert_eq!(read(5_100), 1_000_000, "with nobody having looked");
+    assert!(!orders.is_cut(5_200, || holds(90, 90)) && orders.wants_verdict());
+    let orders = watch(drill);
+    assert!(orders.abort(200, "early"));
+    assert_eq!(orders.set_off.apply(Now { wall_ms: 7, mono_ms: 201 }).wall_ms, 7);
+}
+
+#[test]
+fn what_is_watched_ends_once_nobody_names_it_and_counts_through_refills() {
+    let drill = DrillOrder { kind: DrillKind::Failover, ..order(1, 60_000, None) };
+    let orders = watch(drill.clone());
+    let more = |held| BTreeMap::from([(name("orders"), Hold { held, rate: 1.0, issued: 1_000_500 })]);
+    assert!(!orders.is_cut(1_000, || more(5_000)));
+    orders.refused(Code::NotHome);
+    orders.hear(&answer(None), 2_000);
+    orders.hear(&answer(Some(drill)), 4_000);
+    orders.hear(&answer(None), 6_000);
+    assert!(orders.shown().unwrap().running, "one authority that knows nothing yet ends nothing");
+    orders.hear(&answer(None), 6_000 + UNNAMED_MS);
+    let word = orders.shown().unwrap();
+    assert_eq!((word.running, word.ended_early, word.errors["not_home"]), (false, None, 1));
+    assert_eq!(word.namespaces[&name("orders")].issued, 600);
 }

@@ -29,7 +29,7 @@ pub const MAX_CLOCK_MS: i64 = 86_400_000;
 pub enum DrillKind {
     /// A region loses its way to the authority.
     WanCut,
-    /// The same, and its namespaces move to another region and back.
+    /// A region's namespaces move to another region and back; it can be reached throughout.
     Failover,
     /// A region's agents read their clocks wrong.
     Clock,
@@ -49,12 +49,21 @@ impl DrillKind {
         }
     }
 
+    /// Whether agents take part in it.
+    #[must_use]
+    pub fn is_of_agents(self) -> bool {
+        match self {
+            Self::WanCut | Self::Failover | Self::Clock => true,
+            Self::Restore => false,
+        }
+    }
+
     /// Whether the region's agents refuse their uplink in it.
     #[must_use]
     pub fn cuts(self) -> bool {
         match self {
-            Self::WanCut | Self::Failover => true,
-            Self::Clock | Self::Restore => false,
+            Self::WanCut => true,
+            Self::Failover | Self::Clock | Self::Restore => false,
         }
     }
 }
@@ -219,7 +228,7 @@ pub struct Findings {
 
 /// The verdict, and why.
 #[must_use]
-pub fn judge(found: &Findings) -> (Outcome, Vec<String>) {
+pub fn judge(kind: DrillKind, found: &Findings) -> (Outcome, Vec<String>) {
     let mut why = found.broken.clone();
     if found.overlaps > 0 {
         why.push(format!("{} overlaps or duplicates were found in the ledgers", found.overlaps));
@@ -235,7 +244,19 @@ pub fn judge(found: &Findings) -> (Outcome, Vec<String>) {
     }
     match &found.aborted {
         Some(reason) => (Outcome::Aborted, vec![reason.clone()]),
-        None => (Outcome::Passed, vec!["callers were served throughout, and no number came twice".to_owned()]),
+        None => (Outcome::Passed, vec![format!("{}, and no number came twice", held(kind))]),
+    }
+}
+
+/// What held where a drill passed.
+fn held(kind: DrillKind) -> &'static str {
+    match kind {
+        DrillKind::WanCut => "callers were served throughout",
+        DrillKind::Failover => "the other region served, the home is back",
+        DrillKind::Clock => {
+            "what could not be stamped was refused as such, the clock was noticed, it went on by itself"
+        }
+        DrillKind::Restore => "the old store was found out before it granted anything",
     }
 }
 
@@ -287,11 +308,11 @@ mod tests {
     #[test]
     fn what_did_not_hold_outweighs_an_early_end() {
         let mut found = Findings { aborted: Some("by a person".into()), ..Findings::default() };
-        assert_eq!(judge(&found).0, Outcome::Aborted);
+        assert_eq!(judge(DrillKind::WanCut, &found).0, Outcome::Aborted);
         found.overlaps = 1;
-        assert_eq!(judge(&found).0, Outcome::Failed);
-        assert_eq!(judge(&Findings::default()).0, Outcome::Passed);
-        assert_eq!(judge(&Findings { missing: 1, ..Findings::default() }).0, Outcome::Failed);
-        assert_eq!(judge(&Findings { caller_errors: 1, ..Findings::default() }).0, Outcome::Failed);
+        assert_eq!(judge(DrillKind::WanCut, &found).0, Outcome::Failed);
+        assert_eq!(judge(DrillKind::WanCut, &Findings::default()).0, Outcome::Passed);
+        assert_eq!(judge(DrillKind::WanCut, &Findings { missing: 1, ..Findings::default() }).0, Outcome::Failed);
+        assert_eq!(judge(DrillKind::WanCut, &Findings { caller_errors: 1, ..Findings::default() }).0, Outcome::Failed);
     }
 }

@@ -28,6 +28,7 @@ pub mod continuity;
 pub mod decimal;
 pub mod drill;
 pub mod durability;
+pub mod failover;
 pub mod ids;
 pub mod invariant;
 pub mod knows;

@@ -17,6 +17,7 @@ fn facts() -> Facts {
         from: region,
         to: region,
         from_knows: false,
+        rehearsed: false,
         namespaces: vec![fact(true, false, Shortfall::None)],
     }
 }
@@ -33,6 +34,17 @@ fn it_goes_step_by_step_and_ends_when_the_left_region_knows() {
     assert_eq!(next(Step::Moved, &facts), Next::Go(Step::Done));
     assert_eq!(next(Step::Done, &facts), Next::Over);
     assert_eq!(next(Step::BackedOut, &facts), Next::Over);
+}
+
+#[test]
+fn a_rehearsal_goes_as_far_as_the_move_and_is_held_there() {
+    let mut facts = Facts { rehearsed: true, ..facts() };
+    assert_eq!(next(Step::Ready, &facts), Next::Go(Step::Moved));
+    facts.namespaces = vec![fact(false, true, Shortfall::None)];
+    facts.from_knows = true;
+    assert!(matches!(next(Step::Moved, &facts), Next::Wait(why) if why.contains("drill")));
+    facts.from.live = false;
+    assert!(matches!(next(Step::Moved, &facts), Next::Wait(_)), "out of reach, it is held all the same");
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub struct NewDrill {
     pub region: Name,
     /// For how long, at most.
     pub for_seconds: u32,
-    /// The region's name once more: that you mean it. On a cluster that was begun by `cadastre dev` it may be left out.
+    /// The region's name once more: that you mean it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
     /// Of a failover: the region that takes over.
@@ -207,14 +207,20 @@ pub struct DrillReport {
     pub verdict: Outcome,
     /// Why.
     pub why: Vec<String>,
-    /// How long the agents were cut off, the longest of them, in seconds.
+    /// How long it lasted, in seconds: at the agent that was cut off, or read its clock wrong, longest; or how long the home
+    /// was away.
     pub cut_seconds: f64,
-    /// From the end of the cut to the first message that the authority answered, the longest, in seconds.
+    /// From its end until all was as before, in seconds: the longest time to the first message that was answered, until
+    /// stamps were to be had again, or until the region knew that it is the home again.
     pub heal_seconds: Option<f64>,
     /// By namespace, all agents together.
     #[schema(value_type = Object)]
     pub namespaces: BTreeMap<Name, Seen>,
-    /// What callers in the region were refused with, and how often.
+    /// Of a failover: the same by region.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object)]
+    pub regions: BTreeMap<Name, BTreeMap<Name, Seen>>,
+    /// What callers were refused with, and how often.
     #[schema(value_type = Object)]
     pub errors: BTreeMap<String, u64>,
     /// The ledgers, checked after the heal.

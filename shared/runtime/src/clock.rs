@@ -4,7 +4,7 @@
 //! never falls within a process and never leaves it; the wall reading may do anything. Absent on
 //! purpose: timers, and any rule about what time means (that is core's).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -62,6 +62,38 @@ fn since_boot() -> Duration {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How far this process reads its wall clock wrong on purpose, and until when. Invariant: it ends at its deadline by the
+/// monotonic clock with nobody doing anything, and the monotonic reading is never touched.
+#[derive(Debug, Default)]
+pub struct SetOff {
+    off_ms: AtomicI64,
+    until_mono_ms: AtomicU64,
+}
+
+impl SetOff {
+    /// Reads the wall clock wrong by so much until then.
+    pub fn set(&self, off_ms: i64, until_mono_ms: u64) {
+        self.until_mono_ms.store(until_mono_ms, Ordering::SeqCst);
+        self.off_ms.store(off_ms, Ordering::SeqCst);
+    }
+
+    /// Reads it right again.
+    pub fn clear(&self) {
+        self.off_ms.store(0, Ordering::SeqCst);
+    }
+
+    /// What is read where a clock shows this.
+    #[inline]
+    #[must_use]
+    pub fn apply(&self, now: Now) -> Now {
+        let off_ms = self.off_ms.load(Ordering::Relaxed);
+        if off_ms == 0 || now.mono_ms >= self.until_mono_ms.load(Ordering::SeqCst) {
+            return now;
+        }
+        Now { wall_ms: now.wall_ms.saturating_add_signed(off_ms), ..now }
+    }
 }
 
 /// A clock that stands where it was put; for tests. Clones share the hands.
@@ -128,6 +160,20 @@ mod tests {
         let second = SystemClock.now();
         assert!(second.mono_ms >= first.mono_ms);
         assert!(first.wall_ms > 1_600_000_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_off_is_right_again_by_itself() {
+        let off = SetOff::default();
+        let at = |mono_ms| Now { wall_ms: 10_000, mono_ms };
+        assert_eq!(off.apply(at(5)), at(5));
+        off.set(-3_000, 100);
+        assert_eq!(off.apply(at(99)), Now { wall_ms: 7_000, mono_ms: 99 });
+        assert_eq!(off.apply(at(100)), at(100), "at its deadline");
+        off.set(60_000, 200);
+        assert_eq!(off.apply(at(150)).wall_ms, 70_000);
+        off.clear();
+        assert_eq!(off.apply(at(150)), at(150));
     }
 
     #[test]

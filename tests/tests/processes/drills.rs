@@ -20,16 +20,16 @@ fn cut(seconds: u32) -> Value {
     json!({"kind": "wan_cut", "region": "eu", "for_seconds": seconds, "confirm": "eu"})
 }
 
-async fn order(cluster: &Cluster, body: Value) -> String {
+pub async fn order(cluster: &Cluster, body: Value) -> String {
     let drill = cluster.operate("POST", "/v1/drills", Some(&body)).await.unwrap();
     drill["drill_id"].as_str().unwrap().to_owned()
 }
 
-async fn look(cluster: &Cluster, id: &str) -> Value {
+pub async fn look(cluster: &Cluster, id: &str) -> Value {
     cluster.operate("GET", &format!("/v1/drills/{id}"), None).await.unwrap_or_default()
 }
 
-async fn until_state(cluster: &Cluster, id: &str, state: &str) -> Value {
+pub async fn until_state(cluster: &Cluster, id: &str, state: &str) -> Value {
     let bound = Instant::now() + Duration::from_secs(90);
     loop {
         let now = look(cluster, id).await;

@@ -36,6 +36,7 @@ mod rebuild;
 mod redefined;
 mod redis_clients;
 mod registry;
+mod rehearsals;
 mod relay;
 mod remembered;
 mod resp;

@@ -56,7 +56,7 @@ function drillItem(d, memory) {
   const open = d.state !== "ended", verdict = d.report ? d.report.verdict : null;
   const level = open ? "watch" : verdict === "passed" ? "ok" : "act";
   return h("article", { class: "entry", "data-key": d.drill_id, "aria-label": `Drill: ${KIND[d.kind] || words(d.kind)} of ${d.region}` },
-    h("div", { class: "head" }, badge(level, open ? words(d.state) : words(verdict || "ended")), h("strong", {}, `${KIND[d.kind] || words(d.kind)} of ${d.region}${d.to ? ` → ${d.to}` : ""}, ${duration(d.for_seconds)} at most`),
+    h("div", { class: "head" }, badge(level, open ? words(d.state) : words(verdict || "ended")), h("strong", {}, `${KIND[d.kind] || words(d.kind)} of ${d.region}${d.to ? ` → ${d.to}` : ""}${d.clock_ms ? ` by ${d.clock_ms / 1000} s` : ""}, ${duration(d.for_seconds)} at most`),
       h("span", { class: "soft small push" }, `${d.who}, ${when(d.made_at)}`)),
     open && d.ends_at ? h("p", {}, `It ends by itself ${when(d.ends_at)}, even if nobody comes back.`) : null,
     report(d.report), timeline(d.lines),
@@ -67,11 +67,21 @@ function drillItem(d, memory) {
 
 function newDrill(overview) {
   if (!isOperator() || overview.regions.length === 0) return null;
-  return h("details", { "data-key": "new-drill" }, h("summary", {}, "Rehearse the loss of a region"),
-    h("form", { class: "line", "data-form": "makeDrill" }, choice("drill-kind", "kind", Object.entries(KIND).filter(([kind]) => kind === "wan_cut"), "What"),
-      choice("drill-region", "region", names(overview), "Region"), field("drill-minutes", "minutes", "For minutes, at most", { inputmode: "numeric", value: "10", pattern: "[1-9][0-9]{0,3}", required: true }),
+  return h("details", { "data-key": "new-drill" }, h("summary", {}, "Rehearse a bad night"),
+    h("form", { class: "line", "data-form": "makeDrill" }, choice("drill-kind", "kind", Object.entries(KIND).filter(([kind]) => kind !== "restore"), "What"),
+      choice("drill-region", "region", names(overview), "Region"), choice("drill-to", "to", names(overview), "To (a failover)"), field("drill-off", "off", "Seconds off (a clock)", { value: "-30", pattern: "[+\\-]?[1-9][0-9]{0,4}" }), field("drill-minutes", "minutes", "For minutes, at most", { inputmode: "numeric", value: "10", pattern: "[1-9][0-9]{0,3}", required: true }),
       h("button", { type: "submit", class: "main" }, "Begin …")));
 }
+
+// What each kind asks before it begins, and what its order says besides.
+const drillWords = (region, minutes, to, off) => ({
+  wan_cut: { title: `Cut ${region} off for ${minutes} minutes?`, more: {},
+    happens: [`The agents of ${region} refuse their own way to the authority for ${minutes} minutes at most, and heal themselves even if nobody comes back.`, `${region} goes on from what it holds. It is refused where that would use too much of its headroom.`] },
+  failover: { title: `Give what ${region} serves to ${to} for ${minutes} minutes?`, more: { to },
+    happens: [`${to} is asked first to hold enough for both; without that nothing moves.`, `${region} sends its callers to ${to}; those that do not follow are refused.`, `After ${minutes} minutes ${region} is the home again, also if the authority was restarted meanwhile.`] },
+  clock: { title: `Let ${region} read its clocks ${off} s off for ${minutes} minutes?`, more: { clock_ms: Number(off) * 1000 },
+    happens: [`Only the agents' reading is off, never a machine's clock; it is right again after ${minutes} minutes at most.`, `${region} refuses time-based ids meanwhile, and no id comes twice. Numbers go on.`] },
+});
 
 function schedule(s) {
   return s ? notice("ok", `Game day: ${KIND[s.drill.kind] || words(s.drill.kind)} of ${s.drill.region}, every ${duration(s.every_hours * 3600)}; next ${when(s.next_at)}.`) : h("p", { class: "soft small" }, "No game day is scheduled.");
@@ -117,13 +127,13 @@ export default {
       if (sure) await change(context, `/v1/switches/${part(element.getAttribute("data-id"))}/back-out`, {}, "The switch is backed out of.");
     },
     async makeDrill(form, context) {
-      const { kind, region, minutes } = Object.fromEntries(new FormData(form));
-      const sure = await confirm({ title: `Cut ${region} off for ${minutes} minutes?`, name: region, button: "Begin the drill", noReason: true,
-        happens: [`The agents of ${region} refuse their own way to the authority for ${minutes} minutes at most, and heal themselves even if nobody comes back.`, `${region} goes on from what it holds. It is refused where that would use too much of its headroom.`, "It can be aborted at any time, from here or with cadastre drill abort."] });
-      if (sure) await change(context, "/v1/drills", { kind, region, for_seconds: Number(minutes) * 60, confirm: region }, `The drill of ${region} is ordered.`);
+      const { kind, region, minutes, to, off } = Object.fromEntries(new FormData(form));
+      const { title, happens, more } = drillWords(region, minutes, to, off)[kind];
+      const sure = await confirm({ title, name: region, button: "Begin the drill", noReason: true, happens: [...happens, "It can be aborted at any time, from here or with cadastre drill abort."] });
+      if (sure) await change(context, "/v1/drills", { kind, region, for_seconds: Number(minutes) * 60, confirm: region, ...more }, `The drill of ${region} is ordered.`);
     },
     async abort(element, context) {
-      const sure = await confirm({ title: "Abort the drill?", happens: ["The region is reached again as soon as it hears of it, at the latest when the drill's time ends."], button: "Abort", noReason: true });
+      const sure = await confirm({ title: "Abort the drill?", happens: ["All is as before as soon as the region hears of it, at the latest when the drill's time ends."], button: "Abort", noReason: true });
       if (sure) await change(context, `/v1/drills/${part(element.getAttribute("data-id"))}/abort`, {}, "The drill is aborted.");
     },
     async markdown(element, { memory }) {
