@@ -136,7 +136,7 @@ async fn stopping_is_bounded_and_a_late_request_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let server = tokio::spawn(serve(listener, routes(&shutdown), shutdown.clone(), Duration::from_millis(50)));
+    let server = tokio::spawn(serve(listener, None, routes(&shutdown), shutdown.clone(), Duration::from_millis(50)));
     let mut slow = TcpStream::connect(address).await.unwrap();
     send(&mut slow, "/slow").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -149,7 +149,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let server = tokio::spawn(serve(listener, routes(&shutdown), shutdown.clone(), Duration::from_secs(1)));
+    let server = tokio::spawn(serve(listener, None, routes(&shutdown), shutdown.clone(), Duration::from_secs(1)));
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream
         .write_all(b"POST /ask HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{")
