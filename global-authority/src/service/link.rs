@@ -35,6 +35,8 @@ enum Heard {
     Copy(&'static str),
     /// The sender holds a mark whose row this store lacks.
     Lacks(Vec<ScopeMark>),
+    /// The sender says that it holds a mark which no future of this store can have had.
+    Absurd(Scope),
 }
 
 /// What is known once a message is in place.
@@ -89,6 +91,10 @@ impl Authority {
                 return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing"));
             }
             Heard::Copy(why) => return Err(problem(Code::CopyFound, why)),
+            Heard::Absurd(scope) => {
+                let text = format!("words.marks: that of {scope} is one that cannot be of this cluster");
+                return Err(problem(Code::InvalidRequest, text));
+            }
             Heard::Lacks(marks) => {
                 self.doubt_marks(marks).await?;
                 match self.hear(caller, &region, &message, false).await? {
@@ -226,7 +232,6 @@ impl Authority {
         region: &RegionEntry,
         message: &Message,
     ) -> Vec<GrantAnswer> {
-        let refuse = |id, problem: Problem| GrantAnswer::Refused { allocation_id: id, problem };
         let asker = Asker {
             region: caller.clone(),
             region_id: region.region_id,
@@ -235,10 +240,7 @@ impl Authority {
             clock_ms: message.sender.clock_ms,
         };
         let barred = if !self.is_open() {
-            Some(
-                Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold")
-                    .retry_after(2),
-            )
+            Some(quarantined())
         } else if message.sender.epoch != Some(region.epoch) {
             Some(Problem::new(Code::EpochFenced, format!("the region's epoch is {} now", region.epoch)))
         } else if !region.state.gets_grants() {
@@ -268,7 +270,7 @@ impl Authority {
             };
             answers.push(match outcome {
                 Ok(granted) => GrantAnswer::Granted(granted),
-                Err(problem) => refuse(want.allocation_id, problem),
+                Err(problem) => refused(want.allocation_id, problem),
             });
         }
         answers
@@ -293,6 +295,12 @@ impl Authority {
             .collect();
         let spoken = message.words.marks.clone();
         let (marks, roster) = if open { self.passed(caller, scopes, spoken, theirs).await? } else { (vec![], vec![]) };
+        // A range without the roster could lie in a definition that its holder was never told of. Its row stands: a gap.
+        let withheld = |grant: GrantAnswer| match grant {
+            GrantAnswer::Granted(granted) if !open => refused(granted.allocation_id, quarantined()),
+            told => told,
+        };
+        let grants = grants.into_iter().map(withheld).collect();
         let known = self.known();
         let region = known.roster.region(caller);
         let region = region.ok_or_else(|| problem(Code::Forbidden, "this region is not in the roster"))?;
@@ -318,6 +326,14 @@ impl Authority {
             drill_heard: None,
         })
     }
+}
+
+fn refused(allocation_id: AllocationId, problem: Problem) -> GrantAnswer {
+    GrantAnswer::Refused { allocation_id, problem }
+}
+
+fn quarantined() -> Problem {
+    Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold").retry_after(2)
 }
 
 /// The roster mark that a message testifies.
@@ -378,6 +394,9 @@ impl Hearing {
         let found = contains_marks(tx, marks).await?;
         let lacks: Vec<ScopeMark> = marks.iter().zip(found).filter(|(_, has)| !has).map(|(m, _)| m.clone()).collect();
         if !lacks.is_empty() {
+            if let Some(scope) = super::memory::beyond_reach(tx, self.generation, &lacks).await? {
+                return Ok(Heard::Absurd(scope));
+            }
             for mark in &lacks {
                 shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
             }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
+use cadastre_core::continuity;
 use cadastre_core::ids::{Name, StoreId};
 use cadastre_core::mark::{Generation, Mark, Scope, ScopeMark};
 use cadastre_core::roster::Entry;
@@ -114,6 +115,21 @@ impl Authority {
         self.continuity.pass(&answers).await?;
         Ok((marks, self.sealed(roster).await?))
     }
+}
+
+/// The scope of a mark that no future of this store can have had, if one of these is such.
+pub(super) async fn beyond_reach(
+    tx: &mut Tx,
+    generation: Generation,
+    marks: &[ScopeMark],
+) -> Result<Option<Scope>, LedgerError> {
+    for ScopeMark { scope, mark } in marks {
+        let seq = shared::scope(tx, scope).await?.map_or(0, |row| row.view.mark.seq);
+        if !continuity::may_be_of_a_lost_future(generation, seq, mark) {
+            return Ok(Some(scope.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether another region remembers all that a region was ever granted.

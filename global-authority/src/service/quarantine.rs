@@ -21,6 +21,7 @@ use cadastre_protocol::link::{FullTestimony, Message};
 use cadastre_runtime::db::Tx;
 
 use super::error::problem;
+use super::memory::beyond_reach;
 use super::{Authority, ServiceError};
 use crate::sql;
 
@@ -28,11 +29,7 @@ use crate::sql;
 /// region's wrong word must not use up a small space.
 const MAX_JUMP_PERCENT: u64 = 25;
 
-/// How far a stranger's generation may lie above ours and still be believed to be ours of a lost
-/// future; a stolen region token must not use the counter up.
-const MAX_GENERATIONS_AHEAD: u32 = 1 << 20;
-
-/// The same for an epoch above the one that is known.
+/// How far an epoch may lie above the one that is known and still be believed to be of a lost future.
 const MAX_EPOCHS_AHEAD: u64 = 1 << 20;
 
 /// Everything that decides whether a quarantine ends, in one snapshot.
@@ -52,7 +49,7 @@ impl Authority {
     pub(super) async fn doubt(&self, back: bool, why: &str, message: &Message) -> Result<(), ServiceError> {
         let standing = self.continuity.standing();
         let promised = message.words.promised;
-        if promised.counter > standing.generation.counter.saturating_add(MAX_GENERATIONS_AHEAD) {
+        if !continuity::is_within_reach(standing.generation, promised) {
             return Err(problem(Code::InvalidRequest, "words.promised is of a generation that cannot be ours"));
         }
         let known =
@@ -134,6 +131,10 @@ impl Authority {
                     // Another process of this authority may have ended it: what is open changes with its mark only.
                     let scope = shared::scope(tx, &Scope::Roster).await?;
                     if scope.is_some_and(|s| s.view.state == ScopeState::Open) {
+                        return Ok(());
+                    }
+                    if let Some(scope) = beyond_reach(tx, full.generation, &full.marks).await? {
+                        tracing::error!(%region, %scope, "a testimony does not count: its mark cannot be of this store");
                         return Ok(());
                     }
                     for mark in &full.marks {

@@ -89,6 +89,26 @@ pub fn contains(view: &ScopeView, mark: &Mark, has_row: bool) -> bool {
     has_row || (mark.generation < view.generation && mark.bound <= view.base)
 }
 
+/// How far above a store's own a generation may lie and still be believed to be of a future that the store lost: a
+/// stolen region token must not use the counter up.
+pub const MAX_GENERATIONS_AHEAD: u32 = 1 << 20;
+/// The same for the rows of one scope. Whatever ends a doubt ends above every mark that was believed, and there has to
+/// be something above.
+pub const MAX_ROWS_AHEAD: u64 = 1 << 40;
+
+/// Whether `said` can be of this store's future at all, where the store stands at `generation`, and the mark's scope
+/// at `seq` (0 where the store has no such scope).
+#[must_use]
+pub fn may_be_of_a_lost_future(generation: Generation, seq: u64, said: &Mark) -> bool {
+    is_within_reach(generation, said.generation) && said.seq <= seq.saturating_add(MAX_ROWS_AHEAD)
+}
+
+/// Whether `said` can be a generation of a store that stands at `ours`.
+#[must_use]
+pub fn is_within_reach(ours: Generation, said: Generation) -> bool {
+    said.counter <= ours.counter.saturating_add(MAX_GENERATIONS_AHEAD)
+}
+
 /// What a store and its witness say about one another at a start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Start {
@@ -461,6 +481,19 @@ fn short(row: RowId) -> String {
 mod tests {
     use super::*;
     use crate::ids::RowId;
+
+    #[test]
+    fn what_leaves_no_room_above_it_is_of_no_future() {
+        let ours = Generation { counter: 3, random: 1 };
+        let said = |counter, seq| {
+            let generation = Generation { counter, random: 9 };
+            let mark = Mark { generation, seq, row: RowId(uuid::Uuid::from_u128(1)), bound: 0 };
+            may_be_of_a_lost_future(ours, 40, &mark)
+        };
+        assert!(said(3, 41) && said(4, 1_000_000) && said(3 + MAX_GENERATIONS_AHEAD, 40 + MAX_ROWS_AHEAD));
+        assert!(!said(4 + MAX_GENERATIONS_AHEAD, 41) && !said(u32::MAX, 41));
+        assert!(!said(3, 41 + MAX_ROWS_AHEAD) && !said(3, u64::MAX));
+    }
 
     #[test]
     fn what_is_kept_of_a_store_is_not_replaced_in_doubt_nor_lowered_by_a_late_colleague() {
