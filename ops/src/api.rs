@@ -121,6 +121,14 @@ impl Api {
         self.send(self.request(Method::PATCH, path).json(body)).await
     }
 
+    /// `PUT`.
+    ///
+    /// # Errors
+    /// As for `get`.
+    pub async fn put(&self, path: &str, body: &impl Serialize) -> Result<Value, CliError> {
+        self.send(self.request(Method::PUT, path).json(body)).await
+    }
+
     /// `DELETE`.
     ///
     /// # Errors

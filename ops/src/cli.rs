@@ -19,7 +19,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
-pub use operate::{ClockArgs, DrillVerb, FailoverArgs, HowArgs, SwitchArgs, SwitchVerb, WanCutArgs};
+pub use operate::{
+    ClockArgs, DrillVerb, FailoverArgs, HowArgs, ScheduleVerb, ScheduledDrill, SwitchArgs, SwitchVerb, WanCutArgs,
+};
 pub use repair::{RebuildArgs, VerifyArgs};
 
 /// Hands out number ranges to regions, and never the same number twice.

@@ -17,7 +17,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use cadastre_core::ids::Name;
 use cadastre_core::principal::Principal;
 use cadastre_protocol::error::{Code, Problem};
@@ -159,6 +159,7 @@ pub fn router(app: App, shutdown: &Shutdown) -> Router {
         .route("/v1/switches/{id}/resume", post(operate::resume))
         .route("/v1/switches/{id}/back-out", post(operate::back_out))
         .route("/v1/drills", post(operate::new_drill).get(operate::drills))
+        .route("/v1/drills/schedule", put(operate::set_schedule).delete(operate::remove_schedule))
         .route("/v1/drills/{id}", get(operate::drill))
         .route("/v1/drills/{id}/abort", post(operate::abort))
         .route("/v1/quarantines", get(observe::quarantines))

@@ -65,6 +65,8 @@ use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
         operate::drills,
         operate::drill,
         operate::abort,
+        operate::set_schedule,
+        operate::remove_schedule,
         observe::healthz,
         observe::readyz,
         observe::metrics,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use cadastre_protocol::admin::Nothing;
-use cadastre_protocol::operate::{DrillView, Drills, NewDrill, NewSwitch, SwitchView, Switches};
+use cadastre_protocol::operate::{DrillSchedule, DrillView, Drills, NewDrill, NewSwitch, SwitchView, Switches};
 use cadastre_runtime::errand::Errand;
 use cadastre_runtime::http::{Json, Path};
 
@@ -89,6 +89,25 @@ pub async fn drill(
 ) -> Answer<axum::Json<DrillView>> {
     app.viewer(&headers).await?;
     Ok(axum::Json(app.authority().drill(&id).await.map_err(refuse)?))
+}
+
+#[utoipa::path(put, path = "/v1/drills/schedule", request_body = DrillSchedule, responses((status = 200, body = DrillSchedule)))]
+/// Repeat a drill: at `next_at`, and every so many hours. What cannot begin then is skipped, with its reason.
+pub async fn set_schedule(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Json(new): Json<DrillSchedule>,
+) -> Answer<axum::Json<DrillSchedule>> {
+    let who = app.operator(&headers).await?;
+    Ok(axum::Json(app.authority().set_schedule(&who, new).await.map_err(refuse)?))
+}
+
+#[utoipa::path(delete, path = "/v1/drills/schedule", responses((status = 200, body = Nothing)))]
+/// Repeat nothing any more.
+pub async fn remove_schedule(State(app): State<App>, headers: HeaderMap) -> Answer<axum::Json<Nothing>> {
+    let who = app.operator(&headers).await?;
+    app.authority().remove_schedule(&who).await.map_err(refuse)?;
+    Ok(axum::Json(Nothing {}))
 }
 
 #[utoipa::path(post, path = "/v1/drills/{id}/abort", params(("id" = String, Path)), request_body = Nothing, responses((status = 200, body = DrillView)))]

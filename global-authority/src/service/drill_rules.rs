@@ -45,7 +45,7 @@ pub(super) fn fits_kind(new: &NewDrill) -> Result<(), String> {
 
 /// Why a store is put back on a cluster of its own only.
 const NOT_ON_A_LIVE_ONE: &str = "kind: restore puts an authority's store back to a copy, which no live authority does to \
-    itself; hold it on a cluster of its own (`cadastre drill restore`), and see docs/operating.md, Backup and restore";
+    itself; hold it on a cluster of `cadastre dev` (`cadastre drill restore`), and see docs/operating/backup-and-restore.md";
 
 /// What an agent's first word on a drill means.
 pub(super) fn first_word(kind: DrillKind) -> &'static str {

@@ -113,11 +113,33 @@ impl Authority {
     /// # Errors
     /// `drill_running`, `invalid_request`, `not_allowed`, or those of the store.
     pub async fn new_drill(&self, who: &str, new: NewDrill) -> Result<DrillView, ServiceError> {
+        let (turn, mut read, line) = self.plan_drill(who, new).await?;
+        match self.save(&mut read, vec![line], Some(turn), Some(who)).await {
+            Err(ServiceError::Stale) => {
+                return Err(problem(Code::DrillRunning, "another drill was ordered at the same time; one at most"));
+            }
+            result => result?,
+        }
+        self.operate().await?;
+        self.drill(&read.row.id).await
+    }
+
+    /// Whether such a drill could be ordered now, but for another one.
+    pub(super) async fn check_new_drill(&self, who: &str, new: &NewDrill) -> Result<(), ServiceError> {
+        self.check_drill(new, new.share_percent.unwrap_or(drill::DEFAULT_SHARE_PERCENT))?;
+        self.check_failover(who, new).await
+    }
+
+    /// A drill that may begin, its first line, and the turn that it is to take. Nothing is written.
+    pub(super) async fn plan_drill(
+        &self,
+        who: &str,
+        new: NewDrill,
+    ) -> Result<(u64, Read<Drill>, String), ServiceError> {
         let turn = self.kind_turn(DRILL).await?;
         self.reload().await?;
         let share_percent = new.share_percent.unwrap_or(drill::DEFAULT_SHARE_PERCENT);
-        self.check_drill(&new, share_percent)?;
-        self.check_failover(who, &new).await?;
+        self.check_new_drill(who, &new).await?;
         if let Some(other) = self.live::<Drill>(DRILL).await?.first() {
             let text = format!("drill {} of {} is under way; one at most", other.body.id, other.body.order.region);
             return Err(problem(Code::DrillRunning, text));
@@ -148,14 +170,7 @@ impl Authority {
             report: None,
         };
         let row = Operation::new(DRILL, &id.to_string(), now);
-        match self.save(&mut Read { row, body }, vec![line], Some(turn), Some(who)).await {
-            Err(ServiceError::Stale) => {
-                return Err(problem(Code::DrillRunning, "another drill was ordered at the same time; one at most"));
-            }
-            result => result?,
-        }
-        self.operate().await?;
-        self.drill(&id.to_string()).await
+        Ok((turn, Read { row, body }, line))
     }
 
     fn check_drill(&self, new: &NewDrill, share_percent: u32) -> Result<(), ServiceError> {
@@ -226,7 +241,7 @@ impl Authority {
         for read in self.newest::<Drill>(DRILL, MAX_LISTED).await? {
             drills.push(self.drill_view(read).await?);
         }
-        Ok(Drills { drills, schedule: None })
+        Ok(Drills { drills, schedule: self.schedule().await? })
     }
 
     async fn drill_view(&self, read: Read<Drill>) -> Result<DrillView, ServiceError> {

@@ -11,6 +11,7 @@ mod drill_rules;
 pub mod drills;
 pub mod errands;
 pub mod error;
+pub mod gamedays;
 pub mod gauges;
 pub mod grants;
 pub mod headroom;

@@ -25,6 +25,8 @@ use crate::sql::{self, Operation};
 pub const SWITCH: &str = "switch";
 /// The kind of a drill's row.
 pub const DRILL: &str = "drill";
+/// The kind of the schedule's row.
+pub const SCHEDULE: &str = "schedule";
 /// Tries of a change that others are in the way of.
 const TRIES: usize = 8;
 /// The most lines of an operation that are shown.
@@ -96,7 +98,7 @@ impl Authority {
         // Another process, or an operator's word, that was first carries it on as well.
         let unless_first = |result| if matches!(result, Err(ServiceError::Stale)) { Ok(()) } else { result };
         let carried = unless_first(self.carry_switches().await);
-        let drilled = unless_first(self.carry_drills().await);
+        let drilled = unless_first(self.carry_schedule().await).and(unless_first(self.carry_drills().await));
         let told = Told {
             homes: self.home_addresses().await?,
             expect: self.expected().await?,

@@ -62,6 +62,9 @@ pub enum DrillVerb {
     Failover(FailoverArgs),
     /// A region's agents read their clocks wrong for a while: inside the process, never the machine's
     Clock(ClockArgs),
+    /// The game day: a drill that is repeated
+    #[command(subcommand)]
+    Schedule(ScheduleVerb),
     /// All of them, newest first
     List,
     /// One, with its report
@@ -144,6 +147,38 @@ pub struct ClockArgs {
     pub for_seconds: u32,
     #[command(flatten)]
     pub how: HowArgs,
+}
+
+/// `cadastre drill schedule`.
+#[derive(Subcommand, Debug)]
+pub enum ScheduleVerb {
+    /// What is repeated, when next, and what became of the last one
+    List,
+    /// Repeat a drill, in place of what was repeated
+    Set {
+        /// Between two of them, in hours
+        #[arg(long, default_value_t = 168, value_name = "N")]
+        every_hours: u32,
+        /// Until the first one: 90s, 10m, 2h [default: one interval]
+        #[arg(long = "in", value_parser = seconds, value_name = "TIME")]
+        in_seconds: Option<u32>,
+        /// Which
+        #[command(subcommand)]
+        drill: ScheduledDrill,
+    },
+    /// Repeat nothing any more
+    Remove,
+}
+
+/// A drill that can be repeated.
+#[derive(Subcommand, Debug)]
+pub enum ScheduledDrill {
+    /// A region's agents refuse their own uplink for a while, and heal by themselves
+    WanCut(WanCutArgs),
+    /// A region's home is given to another region for a while, and brought back
+    Failover(FailoverArgs),
+    /// A region's agents read their clocks wrong for a while
+    Clock(ClockArgs),
 }
 
 /// `-30s`, `+1h`: milliseconds.

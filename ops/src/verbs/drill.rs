@@ -5,13 +5,13 @@ use std::time::Duration;
 use cadastre_core::drill::{DrillKind, DrillState, Outcome as Verdict};
 use cadastre_core::ids::Name;
 use cadastre_protocol::admin::Nothing;
-use cadastre_protocol::operate::{DrillView, Drills, NewDrill};
+use cadastre_protocol::operate::{DrillSchedule, DrillView, Drills, NewDrill};
 use serde_json::Value;
 
 use super::switch::show_lines;
 use super::{now_ms, print};
 use crate::api::{Api, typed};
-use crate::cli::{ClockArgs, Common, DrillVerb, FailoverArgs, HowArgs, WanCutArgs};
+use crate::cli::{ClockArgs, Common, DrillVerb, FailoverArgs, HowArgs, ScheduleVerb, ScheduledDrill, WanCutArgs};
 use crate::connect;
 use crate::error::{CliError, Outcome};
 use crate::show::human::moment;
@@ -29,6 +29,7 @@ pub async fn run(common: &Common, verb: DrillVerb) -> Result<Outcome, CliError> 
         DrillVerb::WanCut(args) => order(common, &api, wan_cut(args)).await,
         DrillVerb::Failover(args) => order(common, &api, failover(args)).await,
         DrillVerb::Clock(args) => order(common, &api, clock(args)).await,
+        DrillVerb::Schedule(verb) => schedule(common, &api, verb).await,
         DrillVerb::List => print(common, api.get("/v1/drills").await?, list),
         DrillVerb::Show { id } => print(common, api.get(&path(&id)).await?, |answer| {
             let view: DrillView = typed(answer)?;
@@ -106,6 +107,49 @@ fn clock(args: ClockArgs) -> (NewDrill, HowArgs, String) {
     );
     let body = NewDrill { clock_ms: Some(args.by), ..new(DrillKind::Clock, &args.region, args.for_seconds) };
     (body, args.how, question)
+}
+
+async fn schedule(common: &Common, api: &Api, verb: ScheduleVerb) -> Result<Outcome, CliError> {
+    let (every_hours, in_seconds, drill) = match verb {
+        ScheduleVerb::List => {
+            let listed = api.get("/v1/drills").await?.get("schedule").cloned().unwrap_or_default();
+            return print(common, listed, show_schedule);
+        }
+        ScheduleVerb::Remove => {
+            return print(common, api.delete("/v1/drills/schedule").await?, |_| {
+                show::line("nothing is repeated any more");
+                Ok(())
+            });
+        }
+        ScheduleVerb::Set { every_hours, in_seconds, drill } => (every_hours, in_seconds, drill),
+    };
+    let (mut drill, how, question) = match drill {
+        ScheduledDrill::WanCut(args) => wan_cut(args),
+        ScheduledDrill::Failover(args) => failover(args),
+        ScheduledDrill::Clock(args) => clock(args),
+    };
+    if !how.sure.yes && how.confirm.is_none() {
+        confirm(&format!("Every {every_hours} h, with nobody asked again: {question}"), false)?;
+    }
+    drill.confirm = Some(how.confirm.unwrap_or_else(|| drill.region.to_string()));
+    let next_at = in_seconds.map(|seconds| now_ms() + u64::from(seconds) * 1_000);
+    let body = DrillSchedule { drill, every_hours, next_at, last_at: None, last: None };
+    print(common, api.put("/v1/drills/schedule", &body).await?, show_schedule)
+}
+
+fn show_schedule(answer: Value) -> Result<(), CliError> {
+    let Some(schedule) = typed::<Option<DrillSchedule>>(answer)? else {
+        show::line("nothing is repeated: `cadastre drill schedule set wan-cut --region REGION --for 60s`");
+        return Ok(());
+    };
+    let DrillSchedule { drill, every_hours, next_at, last_at, last } = schedule;
+    let at = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| moment(ms, now_ms()));
+    let kind = drill.kind.as_str().replace('_', "-");
+    show::line(format!("{kind} of {} every {every_hours} h; next {}", drill.region, at(next_at)));
+    if let Some(last) = last {
+        show::line(format!("last, {}: {last}", at(last_at)));
+    }
+    Ok(())
 }
 
 /// Orders one, and shows how it goes.

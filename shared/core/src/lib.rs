@@ -29,6 +29,7 @@ pub mod decimal;
 pub mod drill;
 pub mod durability;
 pub mod failover;
+pub mod gameday;
 pub mod ids;
 pub mod invariant;
 pub mod knows;

@@ -195,7 +195,7 @@ pub struct DrillView {
 pub struct Drills {
     /// Newest first, at most 100.
     pub drills: Vec<DrillView>,
-    /// What is held every week.
+    /// What is repeated.
     pub schedule: Option<DrillSchedule>,
 }
 
@@ -239,6 +239,13 @@ pub struct DrillSchedule {
     #[serde(default, with = "decimal::optional", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub next_at: Option<u64>,
+    /// When it was last due, milliseconds since the Unix epoch. Not read in a request.
+    #[serde(default, with = "decimal::optional", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub last_at: Option<u64>,
+    /// What became of that: the drill that was begun, or why it was skipped. Not read in a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
 }
 
 /// An order that an answer carries to an agent, for as long as it holds.

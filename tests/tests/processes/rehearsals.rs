@@ -232,3 +232,75 @@ async fn a_clock_goes_right_though_nobody_is_left_and_when_it_is_told_to() {
     enter(&mut seen, cluster.ids("eu", "events", 1_000).await.unwrap());
     sound(&cluster).await;
 }
+
+/// What is due begins once; what cannot begin is skipped, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_repeated_begins_once_and_is_skipped_with_its_reason() {
+    let (cluster, exposed) = (two().await, Exposed::new());
+    take(&cluster, "eu", "orders", 200, 10, &exposed).await;
+    let now = crate::hand::now_ms();
+    let put = |drill: Value, next_at: u64, hours: u32| json!({"drill": drill, "every_hours": hours, "next_at": next_at.to_string()});
+    let cut = json!({"kind": "wan_cut", "region": "eu", "for_seconds": 2, "confirm": "eu"});
+    let unsure = json!({"kind": "wan_cut", "region": "eu", "for_seconds": 2});
+    for (body, word) in [
+        (put(cut.clone(), now, 0), "every_hours"),
+        (put(cut.clone(), 5, 168), "next_at"),
+        (put(cut.clone(), u64::MAX, 168), "next_at"),
+        (put(unsure, now, 168), "confirm"),
+    ] {
+        let problem = cluster.operate("PUT", "/v1/drills/schedule", Some(&body)).await.unwrap_err();
+        assert!(problem.status == 422 && problem.detail.contains(word), "{body}: {problem}");
+    }
+    let all = async || cluster.operate("GET", "/v1/drills", None).await.unwrap_or_default();
+    assert_eq!(all().await["schedule"], Value::Null);
+    let set = async |drill: &Value, hours: u32| {
+        let body = put(drill.clone(), crate::hand::now_ms(), hours);
+        let set = cluster.operate("PUT", "/v1/drills/schedule", Some(&body)).await.unwrap();
+        until("it is looked at", async || all().await["schedule"]["last"].is_string()).await;
+        (number(&set["next_at"]), all().await)
+    };
+    let (next_at, begun) = set(&clock(-30_000, 600), 168).await;
+    assert_eq!(
+        (begun["drills"].as_array().unwrap().len(), &begun["drills"][0]["who"]),
+        (1, &json!("schedule")),
+        "{begun}"
+    );
+    let id = begun["drills"][0]["drill_id"].as_str().unwrap().to_owned();
+    assert_eq!(begun["schedule"]["last"], json!(format!("begun: drill {id}")), "{begun}");
+    assert_eq!(number(&begun["schedule"]["next_at"]), next_at + 168 * 3_600_000, "{begun}");
+    // Due again while that one is under way.
+    let (_, skipped) = set(&cut, 24).await;
+    let why = skipped["schedule"]["last"].as_str().unwrap();
+    assert!(why.starts_with("skipped:") && why.contains("one at most"), "{skipped}");
+    cluster.operate("POST", &format!("/v1/drills/{id}/abort"), Some(&json!({}))).await.unwrap();
+    until_state(&cluster, &id, "ended").await;
+    // A day of the rate that was seen is more than a hundredth of what is held.
+    let mut whole_day = cut.clone();
+    (whole_day["for_seconds"], whole_day["share_percent"]) = (json!(86_400), json!(1));
+    until("the rate is known", async || {
+        let headroom = cluster.headroom().await;
+        let regions = headroom["namespaces"][0]["regions"].as_array().cloned().unwrap_or_default();
+        regions.iter().any(|r| r["region"] == "eu" && r["runway_at_peak_seconds"].is_u64())
+    })
+    .await;
+    let (_, skipped) = set(&whole_day, 24).await;
+    assert!(skipped["schedule"]["last"].as_str().unwrap().contains("headroom is too small"), "{skipped}");
+    assert_eq!(skipped["drills"].as_array().unwrap().len(), 1, "{skipped}");
+    let (_, begun) = set(&cut, 24).await;
+    let id = begun["drills"][0]["drill_id"].as_str().unwrap().to_owned();
+    let ended = until_state(&cluster, &id, "ended").await;
+    assert_eq!(ended["report"]["verdict"], "passed", "{ended}");
+    let skipped = all().await;
+    cluster.authority.kill9();
+    cluster.restart_authority().await;
+    assert_eq!(all().await["schedule"], skipped["schedule"]);
+    assert!(metric(&cluster.url, "cadastre_drill_passed", "kind=\"wan_cut\"").await >= 1.0);
+    for _ in 0..2 {
+        cluster.operate("DELETE", "/v1/drills/schedule", None).await.unwrap();
+        assert_eq!(all().await["schedule"], Value::Null);
+    }
+    // And set once more, after it was removed.
+    cluster.operate("PUT", "/v1/drills/schedule", Some(&put(cut, now + 3_600_000, 24))).await.unwrap();
+    assert_eq!(all().await["schedule"]["every_hours"], 24);
+    assert_sound(&cluster, &exposed).await;
+}

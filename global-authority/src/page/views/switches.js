@@ -84,7 +84,7 @@ const drillWords = (region, minutes, to, off) => ({
 });
 
 function schedule(s) {
-  return s ? notice("ok", `Game day: ${KIND[s.drill.kind] || words(s.drill.kind)} of ${s.drill.region}, every ${duration(s.every_hours * 3600)}; next ${when(s.next_at)}.`) : h("p", { class: "soft small" }, "No game day is scheduled.");
+  return s ? notice(s.last && s.last.startsWith("skipped") ? "watch" : "ok", `Game day: ${KIND[s.drill.kind] || words(s.drill.kind)} of ${s.drill.region}, every ${duration(s.every_hours * 3600)}; next ${when(s.next_at)}.${s.last ? ` Last, ${when(s.last_at)}: ${s.last}.` : ""}`) : h("p", { class: "soft small" }, "No game day is scheduled.");
 }
 
 const said = memory => [memory.did ? notice("ok", memory.did) : null, memory.refused ? notice("act", memory.refused) : null];
