@@ -122,3 +122,41 @@ fn a_range_never_comes_without_the_definition_that_it_lies_in() {
         world.sim.end();
     }
 }
+
+/// The authority's store and a region's are put back to copies of one night, the region's a little younger, and only the
+/// authority has a witness. What the authority kept of the region's store is as old as its own copy, so it cannot say
+/// that the region's store is the newest one: nothing of that store may be used.
+#[test]
+fn an_authority_that_went_back_confirms_no_store_that_may_have_gone_back_with_it() {
+    for seed in 1..4 {
+        let sim = Sim::new(seed);
+        let mut world = World::new(&sim, WitnessMode::Required);
+        let profile = Profile {
+            mode: WitnessMode::Required,
+            clocks: false,
+            region_witness: false,
+            region_back: false,
+            ..Profile::of(seed)
+        };
+        set_up(&mut world, &profile).unwrap();
+        world.stop_authority(1);
+        let above = world.stores[0].disk.image();
+        world.sim.run_for_ms(10_000);
+        let below = world.regions[0].stores[0].disk.image();
+        world.sim.run_for_ms(20_000);
+        world.stop_region(0);
+        world.stop_authority(0);
+        world.stores[0].disk.put_back(&above);
+        world.regions[0].stores[0].disk.put_back(&below);
+        world.start_authority(0, 0);
+        world.sim.run_for_ms(10_000);
+        world.start_region(0);
+        world.sim.run_for_ms(60_000);
+        let twice = lock(&world.exposed).duplicate.clone();
+        assert!(twice.is_none(), "seed {seed}: {twice:?}\n{}", lock(&world.trace).join("\n"));
+        let agent = lock(&world.regions[0].agents[0].agent).clone().unwrap();
+        assert!(agent.ctx.may_carve().is_ok(), "seed {seed}: it goes on");
+        world.net.end();
+        world.sim.end();
+    }
+}

@@ -97,6 +97,11 @@ pub fn problem(code: Code, detail: impl Into<String>) -> ServiceError {
     ServiceError::Problem(Problem::new(code, detail))
 }
 
+/// Nothing is granted in a quarantine.
+pub(super) fn quarantined() -> Problem {
+    Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold").retry_after(2)
+}
+
 /// Why there is no grant, for the agent.
 #[must_use]
 pub fn grant_problem(refusal: &GrantRefusal) -> Problem {

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use cadastre_core::continuity::{HolderStore, KeptSender, Sender as Place, holder_store, place, still_kept};
+use cadastre_core::continuity::{
+    HolderStore, KeptSender, Sender as Place, holder_store, is_forgotten, place, still_kept,
+};
 use cadastre_core::ids::{AllocationId, Epoch, Name, RequestNo, SessionNo};
 use cadastre_core::mark::{Mark, Scope, ScopeMark};
 use cadastre_core::registry::{RegionEvent, RegionState};
@@ -20,7 +22,7 @@ use cadastre_protocol::link::{Answer, GrantAnswer, MAX_WANTS, Message, Standing}
 use cadastre_runtime::db::Tx;
 use cadastre_runtime::token::{self, Prefix};
 
-use super::error::problem;
+use super::error::{problem, quarantined};
 use super::grants::Asker;
 use super::{Authority, ServiceError};
 use crate::sql;
@@ -57,8 +59,7 @@ impl Authority {
     pub async fn message(self: &Arc<Self>, caller: &Name, message: Message) -> Result<Answer, ServiceError> {
         let answer = self.answer(caller, message).await;
         if matches!(answer, Err(ServiceError::Ledger(LedgerError::Closed(_) | LedgerError::AnotherServer))) {
-            // Another process of this authority may have opened a newer generation, or the store is on another
-            // server: the sender's next message finds this one up to date.
+            // Another process opened a newer generation, or another server answers: its next message finds this one ready.
             self.continuity.refresh().await?;
         }
         answer
@@ -91,10 +92,7 @@ impl Authority {
                 return Err(problem(Code::NotAllowed, "a late copy of an older request; it changes nothing"));
             }
             Heard::Copy(why) => return Err(problem(Code::CopyFound, why)),
-            Heard::Absurd(scope) => {
-                let text = format!("words.marks: that of {scope} is one that cannot be of this cluster");
-                return Err(problem(Code::InvalidRequest, text));
-            }
+            Heard::Absurd(scope) => return Err(super::memory::absurd(&scope)),
             Heard::Lacks(marks) => {
                 self.doubt_marks(marks).await?;
                 match self.hear(caller, &region, &message, false).await? {
@@ -205,7 +203,7 @@ impl Authority {
             epoch: region.epoch,
             message: message.clone(),
             with_marks,
-            digest: digest(message),
+            digest: super::memory::digest(message),
             chain: token::make(Prefix::Chain, self.entropy.bytes32()),
             generation: self.continuity.standing().generation,
             now_ms: self.now_ms(),
@@ -332,20 +330,10 @@ fn refused(allocation_id: AllocationId, problem: Problem) -> GrantAnswer {
     GrantAnswer::Refused { allocation_id, problem }
 }
 
-fn quarantined() -> Problem {
-    Problem::new(Code::Quarantined, "the authority waits for testimony; go on with what you hold").retry_after(2)
-}
-
 /// The roster mark that a message testifies.
 fn roster_version(message: &Message) -> (cadastre_core::mark::Generation, u64) {
     let mark = message.words.marks.iter().find(|m| m.scope == Scope::Roster);
     mark.map(|m| m.mark.version()).unwrap_or_default()
-}
-
-/// Tells a message from another one of the same number.
-fn digest(message: &Message) -> String {
-    // What was read from JSON can be written as JSON.
-    token::sha256_hex(&serde_json::to_string(message).unwrap_or_default())
 }
 
 /// One transaction that hears a message.
@@ -397,23 +385,13 @@ impl Hearing {
             if let Some(scope) = super::memory::beyond_reach(tx, self.generation, &lacks).await? {
                 return Ok(Heard::Absurd(scope));
             }
-            for mark in &lacks {
-                shared::keep_mark(tx, &mark.scope, &mark.mark).await?;
+            for ScopeMark { scope, mark } in &lacks {
+                shared::keep_mark(tx, scope, mark).await?;
             }
             return Ok(Heard::Lacks(lacks));
         }
         sql::put_session(tx, own, &self.session(chain.clone(), previous)).await?;
-        let kept = sql::kept(tx).await?.remove(&self.region).filter(|k| k.store_id == sender.store_id);
-        let before = kept.as_ref().map(|k| k.mark);
-        let testified = self.message.words.store_mark;
-        // Several agents on one store overtake one another; there the agent itself checks what was kept.
-        let store = if sender.shared_store { HolderStore::Current } else { holder_store(before.as_ref(), &testified) };
-        let said = if self.with_marks { roster_version(&self.message) } else { Default::default() };
-        let roster = said.max(kept.map(|k| k.roster).unwrap_or_default());
-        let epoch_is_over = sender.epoch.is_some_and(|epoch| epoch < self.epoch);
-        let mark = still_kept(before, testified, self.message.words.proven, epoch_is_over);
-        let now = sql::Kept { store_id: sender.store_id, mark, roster, heard_at_ms: self.now_ms };
-        sql::keep(tx, &self.region, &now).await?;
+        let (before, store) = self.judge_store(tx).await?;
         let mut confirmed = Vec::new();
         for c in &self.message.words.confirms {
             if sql::confirm(tx, &self.region, c.allocation_id, c.grant_id, self.generation, self.now_ms).await? {
@@ -431,6 +409,31 @@ impl Hearing {
             sql::put_usage(tx, &self.region, self.epoch, usage, self.now_ms).await?;
         }
         Ok(Heard::Well(Well { kept: before, confirmed, store, chain }))
+    }
+
+    /// What was kept of the sender's store, and what its word says of it.
+    async fn judge_store(&self, tx: &mut Tx) -> Result<(Option<Mark>, HolderStore), LedgerError> {
+        let sender = &self.message.sender;
+        let kept = sql::kept(tx).await?.remove(&self.region).filter(|k| k.store_id == sender.store_id);
+        let before = kept.as_ref().map(|k| k.mark);
+        let testified = self.message.words.store_mark;
+        // Several agents on one store overtake one another; there the agent itself checks what was kept.
+        let epoch_is_over = sender.epoch.is_some_and(|epoch| epoch < self.epoch);
+        let (proven, has_epoch) = (self.message.words.proven, sender.epoch.is_some());
+        let forgotten = is_forgotten(before.as_ref(), proven, has_epoch, epoch_is_over);
+        let store = match sender.shared_store {
+            _ if forgotten => HolderStore::WentBack,
+            true => HolderStore::Current,
+            false => holder_store(before.as_ref(), &testified),
+        };
+        let said = if self.with_marks { roster_version(&self.message) } else { Default::default() };
+        let roster = said.max(kept.map(|k| k.roster).unwrap_or_default());
+        if !forgotten {
+            let mark = still_kept(before, testified, proven, epoch_is_over);
+            let now = sql::Kept { store_id: sender.store_id, mark, roster, heard_at_ms: self.now_ms };
+            sql::keep(tx, &self.region, &now).await?;
+        }
+        Ok((before, store))
     }
 
     /// Where the request stands, and the chain token that counts as the one before.

@@ -17,6 +17,7 @@ use cadastre_ledger::sql as shared;
 use cadastre_protocol::error::Code;
 use cadastre_protocol::link::Message;
 use cadastre_runtime::db::Tx;
+use cadastre_runtime::token;
 
 use super::error::problem;
 use super::{Authority, ServiceError};
@@ -130,6 +131,17 @@ pub(super) async fn beyond_reach(
         }
     }
     Ok(None)
+}
+
+/// Tells a message from another one of the same number.
+pub(super) fn digest(message: &Message) -> String {
+    // What was read from JSON can be written as JSON.
+    token::sha256_hex(&serde_json::to_string(message).unwrap_or_default())
+}
+
+/// The refusal of such a mark.
+pub(super) fn absurd(scope: &Scope) -> ServiceError {
+    problem(Code::InvalidRequest, format!("words.marks: that of {scope} is one that cannot be of this cluster"))
 }
 
 /// Whether another region remembers all that a region was ever granted.

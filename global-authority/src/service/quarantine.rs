@@ -486,6 +486,10 @@ impl Lifting {
                 }
             }
         }
+        if self.rows.iter().any(|r| r.view.state == ScopeState::Back) {
+            // As old as this store was: by it a region's store that was put back too would be confirmed.
+            sql::forget_kept(tx).await?;
+        }
         for (name, region) in self.roster.regions() {
             sql::raise_epoch(tx, name, region.epoch).await?;
         }

@@ -237,3 +237,12 @@ pub async fn keep(tx: &mut Tx, region: &Name, kept: &Kept) -> Result<(), DbError
     .await?;
     Ok(())
 }
+
+/// Forgets what was heard of every region's store.
+///
+/// # Errors
+/// Those of the store.
+pub async fn forget_kept(tx: &mut Tx) -> Result<(), DbError> {
+    tx.execute("DELETE FROM kept", &[]).await?;
+    Ok(())
+}

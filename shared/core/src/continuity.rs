@@ -96,8 +96,7 @@ pub const MAX_GENERATIONS_AHEAD: u32 = 1 << 20;
 /// be something above.
 pub const MAX_ROWS_AHEAD: u64 = 1 << 40;
 
-/// Whether `said` can be of this store's future at all, where the store stands at `generation`, and the mark's scope
-/// at `seq` (0 where the store has no such scope).
+/// Whether `said` can be of the future of a store at `generation`, with the mark's scope at `seq` (0 where it has none).
 #[must_use]
 pub fn may_be_of_a_lost_future(generation: Generation, seq: u64, said: &Mark) -> bool {
     is_within_reach(generation, said.generation) && said.seq <= seq.saturating_add(MAX_ROWS_AHEAD)
@@ -315,6 +314,13 @@ pub fn still_kept(before: Option<Mark>, testified: Mark, proven: bool, epoch_is_
     before.filter(|kept| !epoch_is_over && (!proven || kept.seq > testified.seq)).unwrap_or(testified)
 }
 
+/// Whether nobody can say that a holder's store in doubt is current: nothing is kept of it, as whoever kept it went back
+/// as well. Then it counts as gone back. One that was never given anything has no epoch, and nothing to prove.
+#[must_use]
+pub fn is_forgotten(kept: Option<&Mark>, proven: bool, has_epoch: bool, epoch_is_over: bool) -> bool {
+    kept.is_none() && !proven && has_epoch && !epoch_is_over
+}
+
 /// What a holder's testimony says about the holder's own store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HolderStore {
@@ -485,11 +491,8 @@ mod tests {
     #[test]
     fn what_leaves_no_room_above_it_is_of_no_future() {
         let ours = Generation { counter: 3, random: 1 };
-        let said = |counter, seq| {
-            let generation = Generation { counter, random: 9 };
-            let mark = Mark { generation, seq, row: RowId(uuid::Uuid::from_u128(1)), bound: 0 };
-            may_be_of_a_lost_future(ours, 40, &mark)
-        };
+        let mark = |generation, seq| Mark { generation, seq, row: RowId(uuid::Uuid::from_u128(1)), bound: 0 };
+        let said = |counter, seq| may_be_of_a_lost_future(ours, 40, &mark(Generation { counter, random: 9 }, seq));
         assert!(said(3, 41) && said(4, 1_000_000) && said(3 + MAX_GENERATIONS_AHEAD, 40 + MAX_ROWS_AHEAD));
         assert!(!said(4 + MAX_GENERATIONS_AHEAD, 41) && !said(u32::MAX, 41));
         assert!(!said(3, 41 + MAX_ROWS_AHEAD) && !said(3, u64::MAX));
