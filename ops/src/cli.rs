@@ -3,6 +3,7 @@
 //! Invariant: every verb that is listed here is built. Numbers of IDs may be written with `_` or `,`
 //! between their digits. Absent on purpose: aliases.
 
+mod dev;
 mod flags;
 mod operate;
 mod repair;
@@ -17,6 +18,7 @@ use cadastre_runtime::tls::TlsArgs;
 use cadastre_runtime::token::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use dev::DevArgs;
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
 pub use operate::{
@@ -189,23 +191,6 @@ pub struct BenchArgs {
     /// Write the table and a plot into this page
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-}
-
-/// `cadastre dev`.
-#[derive(Args, Clone, Debug, Default)]
-pub struct DevArgs {
-    /// Start anew: remove the folder's data and its witnesses first
-    #[arg(long)]
-    pub reset: bool,
-    /// The authority's port; regions listen 10 and 20 above it. 0 takes free ports [default: 7400]
-    #[arg(long, value_name = "PORT")]
-    pub base_port: Option<u16>,
-    /// Send traffic, cut a region off, heal it, tell what happened, and end
-    #[arg(long)]
-    pub demo: bool,
-    /// How long the demonstration's traffic lasts, in seconds
-    #[arg(long, requires = "demo", default_value_t = 20, value_parser = clap::value_parser!(u32).range(3..=600))]
-    pub seconds: u32,
 }
 
 /// `cadastre namespace`.

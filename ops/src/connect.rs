@@ -126,6 +126,18 @@ pub fn data(common: &Common) -> PathBuf {
     common.data.clone().unwrap_or_else(|| PathBuf::from(crate::dev::DEFAULT_DATA))
 }
 
+/// The folder of the dev cluster, where that is what is meant.
+///
+/// # Errors
+/// Where there is none, or another authority is named.
+pub fn dev_only(common: &Common) -> Result<PathBuf, CliError> {
+    let file = dev_file(common)?.ok_or_else(|| nowhere(common))?;
+    match &common.authority {
+        Some(url) if !same(url, &file.authority.url) => Err(CliError::usage(format!("{url} is not the dev cluster's"))),
+        _ => Ok(data(common)),
+    }
+}
+
 fn same(left: &str, right: &str) -> bool {
     left.trim_end_matches('/') == right.trim_end_matches('/')
 }

@@ -136,3 +136,44 @@ fn every_verb_has_a_table_json_and_honest_exit_codes() {
     }
     assert_eq!(dev.stop(), Some(0));
 }
+
+#[test]
+fn a_store_that_is_put_back_is_found_out_and_a_live_authority_is_never_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = cadastre(folder.path()).args(["drill", "restore"]).output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(2), "{}", text(&nowhere));
+    assert!(text(&nowhere).contains("backup-and-restore"), "{}", text(&nowhere));
+    let dev = Dev::start(folder.path(), &[]);
+    let live = dev.run("--authority http://127.0.0.1:9 drill restore");
+    assert_eq!(live.status.code(), Some(2), "{}", text(&live));
+    let mut ids: BTreeSet<String> = BTreeSet::new();
+    let more = |ids: &mut BTreeSet<String>| {
+        for region in ["eu", "us"] {
+            let answer = dev.json(&format!("ids orders --count 100 --region {region}"));
+            let fresh = answer["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned());
+            fresh.for_each(|id| assert!(ids.insert(id.clone()), "{id} twice"));
+        }
+    };
+    more(&mut ids);
+    let told = dev.json("drill restore");
+    assert_eq!(told["verdict"], "passed", "{told}");
+    let lines = told["lines"].to_string();
+    assert_eq!(lines.matches("found out by itself").count(), 2, "with its witness, and without: {told}");
+    let log = std::fs::read_to_string(folder.path().join(".cadastre/dev.log")).unwrap();
+    for found in ["somebody holds a row that this store lacks", "a region holds marks whose rows"] {
+        assert!(log.contains(found), "{found}: by the witness, and by the regions alone");
+    }
+    more(&mut ids);
+    assert_eq!(dev.json("verify")["ok"], true);
+    let drills = dev.json("drill list")["drills"].clone();
+    assert_eq!(
+        (&drills[0]["kind"], &drills[0]["report"]["verdict"]),
+        (&json!("restore"), &json!("passed")),
+        "{drills}"
+    );
+    assert_eq!(dev.stop(), Some(0));
+    // And on the store that it left.
+    let dev = Dev::start(folder.path(), &[]);
+    assert!(dev.json("ids orders --region us")["id"].is_string());
+    assert_eq!(dev.stop(), Some(0));
+}

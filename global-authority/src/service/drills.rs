@@ -151,26 +151,8 @@ impl Authority {
             new.region,
             new.for_seconds
         );
-        let body = Drill {
-            id,
-            order: new,
-            share_percent,
-            state: DrillState::Ordered,
-            who: who.to_owned(),
-            began_at: None,
-            ends_at: None,
-            ended_at: None,
-            aborted: None,
-            switch_id: None,
-            away: Away::default(),
-            broken: Vec::new(),
-            noticed: false,
-            words: BTreeMap::new(),
-            regions: BTreeMap::new(),
-            report: None,
-        };
-        let row = Operation::new(DRILL, &id.to_string(), now);
-        Ok((turn, Read { row, body }, line))
+        let read = new_row(id, new, share_percent, who, now);
+        Ok((turn, read, line))
     }
 
     fn check_drill(&self, new: &NewDrill, share_percent: u32) -> Result<(), ServiceError> {
@@ -371,4 +353,27 @@ impl Authority {
         (read.body.report, read.row.is_over) = (Some(report), true);
         self.save(read, vec![line], None, None).await
     }
+}
+
+/// A drill that was ordered just now, and is not written yet.
+pub(super) fn new_row(id: DrillId, order: NewDrill, share_percent: u32, who: &str, now_ms: u64) -> Read<Drill> {
+    let body = Drill {
+        id,
+        order,
+        share_percent,
+        state: DrillState::Ordered,
+        who: who.to_owned(),
+        began_at: None,
+        ends_at: None,
+        ended_at: None,
+        aborted: None,
+        switch_id: None,
+        away: Away::default(),
+        broken: Vec::new(),
+        noticed: false,
+        words: BTreeMap::new(),
+        regions: BTreeMap::new(),
+        report: None,
+    };
+    Read { row: Operation::new(DRILL, &id.to_string(), now_ms), body }
 }

@@ -206,6 +206,12 @@ impl Authority {
         self.continuity.standing().how.is_open()
     }
 
+    /// The generation that this process verified.
+    #[must_use]
+    pub fn generation(&self) -> cadastre_core::mark::Generation {
+        self.continuity.standing().generation
+    }
+
     /// The word for how this process came to believe its store.
     #[must_use]
     pub fn how(&self) -> How {

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use cadastre_core::drill::{DrillKind, DrillState};
 use cadastre_core::failover::{self, Facts, Next, SwitchFact};
-use cadastre_core::ids::Name;
+use cadastre_core::ids::{DrillId, Name};
 use cadastre_core::switch;
-use cadastre_protocol::operate::{NewDrill, NewSwitch};
+use cadastre_protocol::operate::{DrillView, NewDrill, NewSwitch};
 
 use super::drill_rules::NOTICED_FROM_MS;
-use super::drills::{BACK_WITHIN_MS, Drill, NOT_TAKEN, TAKEN_WITHIN_MS};
-use super::operations::{Read, SWITCH, Written};
+use super::drills::{BACK_WITHIN_MS, Drill, NOT_TAKEN, TAKEN_WITHIN_MS, new_row};
+use super::operations::{DRILL, Read, SWITCH, Written};
 use super::switches::Switch;
 use super::{Authority, ServiceError};
 
@@ -166,6 +166,41 @@ impl Authority {
             return self.end_drill(&mut read).await;
         }
         Ok(())
+    }
+
+    /// Keeps the report of a store that was put back: by the process that did that, which is no live authority. `seconds`:
+    /// without an authority, and until it granted again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn keep_restored(
+        &self,
+        region: Name,
+        lines: Vec<String>,
+        broken: Vec<String>,
+        seconds: (f64, Option<f64>),
+    ) -> Result<DrillView, ServiceError> {
+        let (now, ms) = (self.now_ms(), |seconds: f64| (seconds * 1_000.0).max(0.0) as u64);
+        let turn = self.kind_turn(DRILL).await?;
+        let order = NewDrill {
+            kind: DrillKind::Restore,
+            region,
+            for_seconds: 0,
+            confirm: None,
+            to: None,
+            namespace: None,
+            until_dry: false,
+            share_percent: None,
+            clock_ms: None,
+        };
+        let mut read = new_row(DrillId(self.entropy.uuid_v4()), order, 0, "cadastre dev", now);
+        let until = now.saturating_sub(ms(seconds.1.unwrap_or(0.0)));
+        read.body.away.since = Some(until.saturating_sub(ms(seconds.0)));
+        (read.body.away.until, read.body.away.home_at) = (Some(until), seconds.1.map(|_| now));
+        read.body.broken = broken;
+        self.save(&mut read, lines, Some(turn), None).await?;
+        self.end_drill(&mut read).await?;
+        self.drill(&read.row.id).await
     }
 
     /// Takes note of a region's clock that is as far off as the drill made it.

@@ -62,6 +62,8 @@ pub enum DrillVerb {
     Failover(FailoverArgs),
     /// A region's agents read their clocks wrong for a while: inside the process, never the machine's
     Clock(ClockArgs),
+    /// The store of `cadastre dev`'s authority is put back to a copy: on a dev cluster only
+    Restore,
     /// The game day: a drill that is repeated
     #[command(subcommand)]
     Schedule(ScheduleVerb),

@@ -4,6 +4,8 @@
 //! asked over HTTP. Agents stop before the authority, so that their last words are heard.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cadastre_core::ids::Name;
@@ -14,6 +16,7 @@ use cadastre_runtime::http::Shutdown;
 use cadastre_runtime::token::{Secret, SecretUrl};
 use global_authority::RunningAuthority;
 use global_authority::config::AuthorityConfig;
+use global_authority::service::Authority;
 use region_agent::RunningAgent;
 use region_agent::config::AgentConfig;
 
@@ -38,7 +41,8 @@ pub struct Cluster {
     pub file: DevFile,
     /// Whether this is the first start on its folder.
     pub fresh: bool,
-    authority: RunningAuthority,
+    /// None while a drill replaces its store.
+    authority: Option<RunningAuthority>,
     regions: Vec<Region>,
 }
 
@@ -79,7 +83,7 @@ impl Cluster {
                 regions: Vec::new(),
             },
             fresh: known.is_none(),
-            authority,
+            authority: Some(authority),
             regions: Vec::new(),
         };
         for name in REGIONS {
@@ -101,7 +105,7 @@ impl Cluster {
         name: Name,
         token: String,
     ) -> Result<(), CliError> {
-        let upstream = address_of(&self.authority.url())?;
+        let upstream = address_of(&self.file.authority.url)?;
         let uplink = Switch::start(upstream).await.map_err(|error| not_started("the switch", &error.to_string()))?;
         let (data, witness) = folder.region(&name);
         let mut config = AgentConfig::default();
@@ -155,6 +159,50 @@ impl Cluster {
         self.regions.iter().find(|known| known.name == *region).map(|known| &known.uplink)
     }
 
+    /// The authority's service, while it runs.
+    pub fn service(&self) -> Option<Arc<Authority>> {
+        self.authority.as_ref().map(RunningAuthority::service)
+    }
+
+    /// Whether the authority runs.
+    pub fn is_up(&self) -> bool {
+        self.authority.is_some()
+    }
+
+    /// The authority's generation; 0 while it does not run.
+    pub fn generation(&self) -> u64 {
+        self.service().map_or(0, |authority| u64::from(authority.generation().counter))
+    }
+
+    /// Stops the authority, and waits until nothing of this process has one of these open.
+    ///
+    /// # Errors
+    /// When it does not let go.
+    pub async fn stop_authority(&mut self, paths: &[&Path]) -> Result<(), CliError> {
+        if let Some(authority) = self.authority.take() {
+            authority.shutdown().await;
+        }
+        let watch = Stopwatch::start();
+        while paths.iter().any(|path| is_open_here(path)) {
+            if watch.seconds() > PATIENCE_SECONDS {
+                return Err(not_started("the drill", "the authority's store is still open"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Starts it again, where it was.
+    ///
+    /// # Errors
+    /// Where a port, a folder or a store cannot be used.
+    pub async fn start_authority_again(&mut self, folder: &Folder) -> Result<(), CliError> {
+        let listen = address_of(&self.file.authority.url)?;
+        let operator = Secret::new(self.file.authority.operator_token.clone());
+        self.authority = Some(start_authority(folder, listen, &operator).await?);
+        Ok(())
+    }
+
     /// Stops everything in order.
     pub async fn shutdown(self) {
         let mut stopping = tokio::task::JoinSet::new();
@@ -167,8 +215,19 @@ impl Cluster {
             });
         }
         stopping.join_all().await;
-        self.authority.shutdown().await;
+        if let Some(authority) = self.authority {
+            authority.shutdown().await;
+        }
     }
+}
+
+/// Whether this process has a file open below a path, or beside one.
+fn is_open_here(path: &Path) -> bool {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return false };
+    let prefix = path.display().to_string();
+    open.flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .any(|file| file.display().to_string().starts_with(&prefix))
 }
 
 /// A refusal that no waiting ends.
@@ -189,6 +248,7 @@ fn lost_token(error: CliError) -> CliError {
 
 async fn start_authority(folder: &Folder, listen: SocketAddr, operator: &Secret) -> Result<RunningAuthority, CliError> {
     let (data, witness) = folder.authority();
+    super::restore::finish(&data)?;
     let mut config = AuthorityConfig::default();
     config.store.data = Some(data);
     config.store.witness = Some(witness_file(&witness));

@@ -7,6 +7,7 @@
 //! | `setup` | first use, over the public API |
 //! | `cluster` | the daemons, and the switch in front of each region's uplink |
 //! | `banner`, `words`, `progress`, `log`, `stop` | what the person at the terminal sees and does |
+//! | `restore` | the drill of a store that is put back |
 //! | `demo` | traffic, a cut, and a verdict |
 //!
 //! Absent on purpose: anything a production cluster needs (see the daemons' own binaries).
@@ -19,6 +20,7 @@ mod folder;
 mod log;
 mod ports;
 mod progress;
+pub mod restore;
 pub mod setup;
 mod stop;
 mod switch;
@@ -38,6 +40,8 @@ use progress::Progress;
 pub const DEFAULT_DATA: &str = "./.cadastre";
 /// The regions, in the order of their ports.
 const REGIONS: [&str; 2] = ["eu", "us"];
+/// How often it is looked whether a drill is asked for.
+const ASKED_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 /// The namespaces.
 const NAMESPACES: [&str; 2] = ["orders", "global"];
 /// Who may ask for IDs of both.
@@ -64,7 +68,7 @@ pub async fn run(common: &Common, args: DevArgs) -> Result<Outcome, CliError> {
         let troubles = cluster.until_issuing(&progress).await?;
         Ok::<_, CliError>((cluster, troubles))
     };
-    let (cluster, troubles) = tokio::select! {
+    let (mut cluster, troubles) = tokio::select! {
         started = starting => started?,
         () = stop.wait() => return Ok(Outcome::Done),
     };
@@ -83,6 +87,11 @@ pub async fn run(common: &Common, args: DevArgs) -> Result<Outcome, CliError> {
         tokio::select! {
             () = stop.wait() => break,
             Some(word) = words.recv() => eprintln!("{}", word.act(&cluster)),
+            () = tokio::time::sleep(ASKED_EVERY) => {
+                if let Some(order) = restore::asked(&folder) {
+                    restore::hold(&mut cluster, &folder, order).await;
+                }
+            }
         }
     }
     eprintln!("\nstopping");

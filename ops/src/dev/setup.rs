@@ -72,7 +72,11 @@ async fn fresh_token(api: &Api, path: &str) -> Result<String, CliError> {
     Ok(typed::<NewToken>(api.post(path, &Nothing {}).await?)?.token)
 }
 
-fn unless_there(answer: Result<Value, CliError>) -> Result<Option<Value>, CliError> {
+/// An answer, or none where it exists already.
+///
+/// # Errors
+/// Any other refusal, or no answer.
+pub fn unless_there(answer: Result<Value, CliError>) -> Result<Option<Value>, CliError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.refusal() == Some(Code::AlreadyExists) => Ok(None),

@@ -6,6 +6,7 @@ use cadastre_core::drill::{DrillKind, DrillState, Outcome as Verdict};
 use cadastre_core::ids::Name;
 use cadastre_protocol::admin::Nothing;
 use cadastre_protocol::operate::{DrillSchedule, DrillView, Drills, NewDrill};
+use cadastre_runtime::entropy::{Entropy, SystemEntropy};
 use serde_json::Value;
 
 use super::switch::show_lines;
@@ -13,6 +14,8 @@ use super::{now_ms, print};
 use crate::api::{Api, typed};
 use crate::cli::{ClockArgs, Common, DrillVerb, FailoverArgs, HowArgs, ScheduleVerb, ScheduledDrill, WanCutArgs};
 use crate::connect;
+use crate::dev::file::write_private;
+use crate::dev::restore::{self, Told};
 use crate::error::{CliError, Outcome};
 use crate::show::human::moment;
 use crate::show::table::Table;
@@ -20,12 +23,18 @@ use crate::show::{self, confirm};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Looks until a dev cluster takes an order that is for it.
+const TAKEN_WITHIN_LOOKS: u32 = 40;
 /// Looks between two words that it still runs.
 const SAY_EVERY: u32 = 20;
 
 pub async fn run(common: &Common, verb: DrillVerb) -> Result<Outcome, CliError> {
+    if matches!(verb, DrillVerb::Restore) {
+        return restore(common).await;
+    }
     let api = connect::authority(common)?;
     match verb {
+        DrillVerb::Restore => restore(common).await,
         DrillVerb::WanCut(args) => order(common, &api, wan_cut(args)).await,
         DrillVerb::Failover(args) => order(common, &api, failover(args)).await,
         DrillVerb::Clock(args) => order(common, &api, clock(args)).await,
@@ -107,6 +116,45 @@ fn clock(args: ClockArgs) -> (NewDrill, HowArgs, String) {
     );
     let body = NewDrill { clock_ms: Some(args.by), ..new(DrillKind::Clock, &args.region, args.for_seconds) };
     (body, args.how, question)
+}
+
+/// Asks the dev cluster of the folder, by a file that nothing else reads, and tells what it tells.
+async fn restore(common: &Common) -> Result<Outcome, CliError> {
+    let folder = connect::dev_only(common).map_err(|_| {
+        CliError::usage(
+            "`drill restore` replaces an authority's store by an old copy of it: it is held on a running `cadastre dev` only, \
+             which owns that store, and never on a live authority. What to do with a live one that was put back: \
+             docs/operating/backup-and-restore.md",
+        )
+    })?;
+    let order = SystemEntropy.uuid_v4().to_string();
+    let path = folder.join(restore::ASKED);
+    write_private(&path, &order)?;
+    let (mut shown, mut looks, mut told) = (0, 0_u32, Told::default());
+    while told.verdict.is_none() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        looks += 1;
+        let text = std::fs::read_to_string(folder.join(restore::TOLD)).unwrap_or_default();
+        told = serde_json::from_str(&text).ok().filter(|told: &Told| told.asked == order).unwrap_or_default();
+        for line in told.lines.iter().skip(shown).filter(|_| !common.json) {
+            show::line(format!("  {line}"));
+        }
+        shown = told.lines.len().max(shown);
+        if told.asked.is_empty() && looks > TAKEN_WITHIN_LOOKS {
+            let _ = std::fs::remove_file(&path);
+            return Err(CliError::failed(
+                format!("no `cadastre dev` runs on {}", folder.display()),
+                "start one with `cadastre dev`, in another terminal",
+            ));
+        }
+    }
+    if common.json {
+        show::json(&serde_json::to_value(&told).unwrap_or_default());
+    } else {
+        let verdict = told.verdict.map_or("", Verdict::as_str);
+        show::line(format!("\n{verdict}: {}; the report is in `cadastre drill list`", told.why.join("; ")));
+    }
+    Ok(if told.verdict == Some(Verdict::Passed) { Outcome::Done } else { Outcome::Found })
 }
 
 async fn schedule(common: &Common, api: &Api, verb: ScheduleVerb) -> Result<Outcome, CliError> {
