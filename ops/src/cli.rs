@@ -20,11 +20,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use dev::DevArgs;
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
-use flags::{bound, count, signed};
+use flags::{count, signed};
 pub use operate::{
     ClockArgs, DrillVerb, FailoverArgs, HowArgs, ScheduleVerb, ScheduledDrill, SwitchArgs, SwitchVerb, WanCutArgs,
 };
-pub use repair::{RebuildArgs, VerifyArgs};
+pub use repair::{LiftArgs, QuarantineVerb, RebuildArgs, VerifyArgs};
 
 /// Hands out number ranges to regions, and never the same number twice.
 ///
@@ -123,6 +123,12 @@ pub enum Verb {
     Drill(DrillVerb),
     /// Look at everything that can be wrong, and say what to do
     Doctor,
+    /// Whether a daemon answers 200 at an address, such as http://127.0.0.1:7400/readyz; for health checks
+    Probe {
+        /// One of them is enough
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
+    },
     /// Plan the bits of time-based ids: which layouts last for how long, and for how many
     Layout(LayoutArgs),
     /// Measure this machine: our paths against peers, in one run
@@ -463,33 +469,6 @@ pub struct OriginArgs {
 pub struct StatusArgs {
     #[command(flatten)]
     pub agent: AgentFlags,
-}
-
-/// `cadastre quarantine`.
-#[derive(Subcommand, Debug)]
-pub enum QuarantineVerb {
-    /// What gives nothing out, why, and what it waits for
-    List,
-    /// State what silent regions may hold at most, and go on above it
-    Lift(LiftArgs),
-}
-
-/// `cadastre quarantine lift`.
-#[derive(Args, Debug)]
-pub struct LiftArgs {
-    /// Which namespace
-    pub namespace: Name,
-    /// For a silent region, an ordinal below which all that it ever held lies; several times
-    #[arg(long = "bound", required = true, value_name = "REGION=ORDINAL", value_parser = bound)]
-    pub bounds: Vec<(Name, u64)>,
-    /// You made sure that the old store and its authorities are stopped
-    #[arg(long)]
-    pub old_store_stopped: bool,
-    /// Why, for the audit
-    #[arg(long)]
-    pub reason: String,
-    #[command(flatten)]
-    pub sure: Sure,
 }
 
 #[cfg(test)]

@@ -79,6 +79,17 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// Why the agent did not start, or ended.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
 
+/// It must not go on, and nobody may start it again by itself: another copy of its store or process is alive. Two copies
+/// that a supervisor starts again and again take turns, and each turn burns what the region holds (decision 0042).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CopyFound(pub String);
+
+impl CopyFound {
+    /// What the process ends with, so that a supervisor can tell it from a start that failed.
+    pub const EXIT_CODE: u8 = 3;
+}
+
 /// A running agent.
 pub struct RunningAgent {
     address: SocketAddr,
@@ -131,7 +142,7 @@ impl RunningAgent {
         self.finish().await?;
         match ended {
             None => Ok(()),
-            Some(why) => Err(why.into()),
+            Some(why) => Err(CopyFound(why).into()),
         }
     }
 

@@ -12,7 +12,10 @@ async fn main() -> std::process::ExitCode {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("region-agent: {error}");
-            std::process::ExitCode::FAILURE
+            match error.downcast_ref::<region_agent::CopyFound>() {
+                Some(_) => region_agent::CopyFound::EXIT_CODE.into(),
+                None => std::process::ExitCode::FAILURE,
+            }
         }
     }
 }

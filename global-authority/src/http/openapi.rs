@@ -98,6 +98,7 @@ use super::{admin as handlers, dashboard, observe, operate, rebuild, regions};
         admin::Verdict,
         admin::Checked,
         admin::Quarantines,
+        cadastre_protocol::ids::StoreFinding,
         cadastre_protocol::ids::WitnessStatus,
         admin::QuarantineView,
         admin::Lift,

@@ -409,7 +409,8 @@ impl Authority {
             WitnessMode::None => format!("{how}, unwitnessed: a restored copy is only found when regions speak"),
         };
         let (witness, server) = (self.continuity.witness_status(), self.continuity.server());
-        Ok(Quarantines { continuity, witness, server, quarantines })
+        let store_findings = self.continuity.db().findings().into_iter().map(Into::into).collect();
+        Ok(Quarantines { continuity, witness, server, store_findings, quarantines })
     }
 }
 

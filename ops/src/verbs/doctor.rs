@@ -5,7 +5,7 @@
 
 use cadastre_core::registry::RegionState;
 use cadastre_protocol::admin::{Quarantines, RegionView};
-use cadastre_protocol::ids::{Status, WitnessStatus};
+use cadastre_protocol::ids::{Status, StoreFinding, WitnessStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -192,8 +192,17 @@ fn witness(findings: &mut Findings, what: &str, status: &WitnessStatus) {
     }
 }
 
+/// How the store is set up, as the daemon that uses it sees it.
+fn store(findings: &mut Findings, what: &str, found: &[StoreFinding]) {
+    for one in found {
+        let grade = if one.grade == "bad" { Grade::Bad } else { Grade::Warning };
+        findings.wrong(grade, what, &one.detail, &one.cure);
+    }
+}
+
 fn quarantines(findings: &mut Findings, answer: &Quarantines) {
     let what = "authority's store";
+    store(findings, what, &answer.store_findings);
     witness(findings, what, &answer.witness);
     if answer.quarantines.is_empty() && answer.witness.state == "ok" {
         findings.good(what, format!("proved current ({})", answer.continuity));
@@ -277,6 +286,7 @@ fn agent_status(findings: &mut Findings, what: &str, status: &Status) {
         let cure = "it goes on with the segments in memory; look at the database, its disk and its log";
         findings.wrong(Grade::Bad, what, format!("its store is {}: {why}", status.store.state), cure);
     }
+    store(findings, what, &status.store.findings);
     witness(findings, what, &status.witness);
     if matches!(status.continuity.as_str(), "unproven" | "went_back") || status.quarantined {
         let detail = format!("its store is {}, so it carves nothing", status.continuity);

@@ -13,6 +13,7 @@ mod layout;
 mod namespace;
 mod operator;
 mod origin;
+mod probe;
 mod quarantine;
 mod rebuild;
 mod region;
@@ -55,6 +56,7 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Switch(args) => switch::run(common, args).await,
         Verb::Drill(verb) => drill::run(common, verb).await,
         Verb::Doctor => doctor::run(common).await,
+        Verb::Probe { urls } => probe::run(common, &urls).await,
         Verb::Layout(args) => layout::run(common, &args),
         Verb::Bench(args) => bench::run(common, args).await,
         Verb::BenchAgent { config } => {

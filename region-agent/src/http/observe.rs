@@ -65,6 +65,7 @@ pub async fn status(State(app): State<App>, headers: HeaderMap) -> Answer<axum::
             state: if health.store_error.is_none() { "ok" } else { "down" }.to_owned(),
             server: agent.ctx.continuity.server(),
             last_error: health.store_error,
+            findings: agent.ctx.continuity.db().findings().into_iter().map(Into::into).collect(),
         },
         continuity: continuity_word(agent.ctx.continuity.standing().how).to_owned(),
         witness: agent.ctx.continuity.witness_status(),

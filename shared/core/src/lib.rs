@@ -20,6 +20,7 @@
 //! | [`principal`] | who is calling, by the roster's token hashes |
 //! | [`plan`] | headroom arithmetic |
 //! | [`outlook`] | is anything wrong: the levels that page, CLI and alerts share |
+//! | [`durability`], [`store_findings`] | what must be proven of a commit; what is wrong with how a store is set up |
 //! | [`quota`] | how a limit is shared by tenants, agents and processes |
 //! | [`invariant`] | A1 .. C1 as named predicates |
 
@@ -51,6 +52,7 @@ pub mod segment;
 mod segment_tests;
 pub mod sequence;
 pub mod stamp;
+pub mod store_findings;
 pub mod switch;
 pub mod window;
 

@@ -403,6 +403,9 @@ pub struct Quarantines {
     /// Which server the store is on: system, timeline, start; empty where that is not watched.
     #[serde(default)]
     pub server: String,
+    /// What is wrong with how the store is set up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub store_findings: Vec<crate::ids::StoreFinding>,
     /// Scopes that give nothing out.
     pub quarantines: Vec<QuarantineView>,
 }

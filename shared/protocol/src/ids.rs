@@ -4,6 +4,7 @@ use cadastre_core::ids::{AllocationId, Epoch, GrantId, Incarnation, Name, Segmen
 use cadastre_core::knows::Knows;
 use cadastre_core::layout::Layout;
 use cadastre_core::quota::Tenant;
+use cadastre_core::store_findings::{Finding, Severity};
 use cadastre_core::{decimal, registry::RegionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -313,6 +314,33 @@ pub struct StoreStatus {
     pub server: String,
     /// The last error, in words.
     pub last_error: Option<String>,
+    /// What is wrong with how it is set up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<StoreFinding>,
+}
+
+/// One thing that is wrong with how a store is set up.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct StoreFinding {
+    /// `bad` (what was acknowledged may be lost, or nothing can be) or `warning`.
+    pub grade: String,
+    /// The setting, by its name.
+    pub setting: String,
+    /// What it is, and what can come of it.
+    pub detail: String,
+    /// What to do.
+    pub cure: String,
+}
+
+impl From<Finding> for StoreFinding {
+    fn from(found: Finding) -> Self {
+        let grade = match found.severity {
+            Severity::Bad => "bad",
+            Severity::Warning => "warning",
+        };
+        let (setting, detail, cure) = (found.setting.to_owned(), found.detail, found.cure);
+        Self { grade: grade.to_owned(), setting, detail, cure }
+    }
 }
 
 /// The witness of a store.

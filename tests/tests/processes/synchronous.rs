@@ -15,7 +15,9 @@ use tests::puppet::want;
 use tests::region::Problem;
 
 use crate::hand::{Hand, alone, code, fresh, granted};
-use crate::help::{assert_sound, at_rest, extra_agent, metric, quick, refuses_to_start, take, token_of, until, use_up};
+use crate::help::{
+    assert_sound, at_rest, cadastre, extra_agent, metric, quick, refuses_to_start, take, token_of, until, use_up,
+};
 
 /// An authority on any server of the cluster's store.
 fn authority(url: &str, change: impl FnOnce(Spec) -> Spec) -> (Daemon, String) {
@@ -71,11 +73,20 @@ async fn without_its_standby_nothing_is_granted_and_regions_go_on() {
     assert_eq!(code(&problem), (503, "segment_dry"), "{problem}");
     until("the refusal is named", async || cluster.authority.log().contains("not_durable")).await;
     assert_eq!(pair.a.psql_in("authority", "SELECT count(*) FROM grants"), before);
+    until("doctor names it, with the cure", async || {
+        let (code, said) = cadastre(&cluster.url, &cluster.operator_token, &["doctor"]);
+        code == 1
+            && said.contains("0 of 1 synchronous standbys are attached")
+            && said.contains("bring the standby back")
+    })
+    .await;
     pair.attach();
     take(&cluster, "eu", "orders", 2_500, 50, &exposed).await;
     // A server that was set to ask for nobody, while everything runs.
     Pair::wait_for(&pair.a, "");
-    until("it is noticed", async || cluster.authority.log().contains("name the synchronous standbys")).await;
+    // By a grant that is refused, not only by the look at the settings once a second.
+    let refused = |line: &str| line.contains("name the synchronous standbys") && !line.contains("the store: ");
+    until("it is noticed", async || cluster.authority.log().lines().any(refused)).await;
     Pair::wait_for(&pair.a, "FIRST 1 (b)");
     take(&cluster, "eu", "orders", 2_500, 50, &exposed).await;
     assert_sound(&cluster, &exposed).await;

@@ -6,6 +6,7 @@
 //! Absent on purpose: autocommit statements, savepoints, types of any driver.
 
 use async_trait::async_trait;
+use cadastre_core::store_findings::Finding;
 
 use super::error::DbError;
 use super::value::{Row, Value};
@@ -86,7 +87,12 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Shows in metrics how the server and its standbys are; turns to another server where this one is none any more.
+    /// What is wrong with how the store is set up, as it was when it was last observed.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Shows in metrics how the server and its standbys are, and looks at its settings; turns to another server where this one is none any more.
     async fn observe(&self) {}
 }
 

@@ -34,6 +34,8 @@ pub use migrate::{Migration, migrate};
 pub use sqlx_engine::{ConnectOptions, connect};
 pub use value::{Row, Value};
 
+use cadastre_core::store_findings::Finding;
+
 use crate::clock::Stopwatch;
 use crate::entropy::{Entropy, SystemEntropy};
 
@@ -177,6 +179,12 @@ impl Db {
         }
         let (engine, position) = (Arc::clone(&self.engine), position.clone());
         self.detached(async move { engine.prove(&position).await }).await?
+    }
+
+    /// What is wrong with how the store is set up, as it was when it was last observed: no question to the store.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.engine.findings()
     }
 
     /// Shows in metrics how the server and its standbys are, and looks for the primary where there are several hosts.

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use cadastre_core::durability::{Policy, Proof, Settings, Standby, proof, weakness};
+use cadastre_core::store_findings::{self, ServerFacts};
 
 use super::engine::{Engine, Identity, Mode, Position};
 use super::error::DbError;
@@ -83,6 +84,16 @@ const LAG: &str = "SELECT COUNT(*) FILTER (WHERE sync_state IN ('sync', 'quorum'
      COALESCE(MAX(pg_current_wal_insert_lsn() - flush_lsn), 0)::bigint \
      FROM pg_stat_replication WHERE state = 'streaming'";
 
+/// What it is set to, and how many speak with it. Of `synchronous_commit` what other sessions get: ours set it.
+const FACTS: &str = concat!(
+    "SELECT ",
+    settings!(),
+    ", current_setting('wal_level'), \
+     (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), \
+     current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint, \
+     (SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend')"
+);
+
 /// Whether the role may see the standbys' positions, and the settings.
 const MAY_SEE: &str = "SELECT CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN 1 ELSE 0 END::bigint, \
      current_setting('synchronous_standby_names'), current_setting('fsync'), current_setting('full_page_writes')";
@@ -102,6 +113,17 @@ fn settings(row: &Row, from: usize) -> Result<Settings, DbError> {
         standby_names: row.text(from)?.to_owned(),
         fsync: row.text(from + 1)?.to_owned(),
         full_page_writes: row.text(from + 2)?.to_owned(),
+    })
+}
+
+fn server(row: &Row, attached: u32) -> Result<ServerFacts, DbError> {
+    Ok(ServerFacts {
+        settings: settings(row, 0)?,
+        wal_level: row.text(3)?.to_owned(),
+        synchronous_commit: row.text(4)?.to_owned(),
+        connections: row.u32(5)?,
+        connected: row.u32(6)?,
+        attached,
     })
 }
 
@@ -217,10 +239,20 @@ impl SqlxEngine {
         let mut tx = self.begin(Mode::Read).await?;
         let recovering = tx.server().ends_with(" in recovery");
         let rows = if recovering { Ok(Vec::new()) } else { tx.query(LAG, &[]).await };
+        let facts = if recovering || rows.is_err() { Ok(Vec::new()) } else { tx.query(FACTS, &[]).await };
         tx.rollback().await;
         metrics::gauge!("cadastre_store_in_recovery").set(f64::from(u8::from(recovering)));
         if let Some(row) = rows?.first() {
-            metrics::gauge!("cadastre_store_sync_standbys").set(f64::from(row.u32(0)?));
+            let attached = row.u32(0)?;
+            if let Some(facts) = facts?.first() {
+                let options = self.options();
+                self.found(store_findings::of_server(
+                    options.policy,
+                    options.max_connections,
+                    &server(facts, attached)?,
+                ));
+            }
+            metrics::gauge!("cadastre_store_sync_standbys").set(f64::from(attached));
             #[allow(clippy::cast_precision_loss)] // shown to people
             metrics::gauge!("cadastre_store_standby_lag_bytes").set(row.uint(1)? as f64);
         }

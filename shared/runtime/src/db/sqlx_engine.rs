@@ -9,13 +9,14 @@
 //! was cut is closed. Absent on purpose: autocommit, savepoints, LISTEN, any other type of column.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use cadastre_core::durability::Policy;
+use cadastre_core::store_findings::{self, FileFacts, Finding, Severity};
 use sqlx::any::{Any, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor, Row as _};
@@ -109,6 +110,7 @@ pub(super) struct SqlxEngine {
     hosts: Arc<Hosts>,
     options: ConnectOptions,
     commits: Arc<AtomicU32>,
+    findings: Mutex<Vec<Finding>>,
 }
 
 impl SqlxEngine {
@@ -130,7 +132,8 @@ impl SqlxEngine {
             EngineKind::Postgres => writers.clone(),
         };
         let commits = Arc::new(AtomicU32::new(0));
-        let engine = Self { kind, file: None, hosts: Arc::clone(&hosts), writers, readers, options, commits };
+        let (hosts, findings) = (Arc::clone(&hosts), Mutex::default());
+        let engine = Self { kind, file: None, hosts, writers, readers, options, commits, findings };
         match kind {
             EngineKind::Sqlite => engine.with_file().await,
             EngineKind::Postgres => {
@@ -153,6 +156,11 @@ impl SqlxEngine {
         let path: String = row.try_get(0).map_err(|error| classify(self.kind, &error))?;
         drop(conn);
         let path = PathBuf::from(path);
+        // The settings were read back when the connection was made, and are no one else's to change.
+        let mut conn = self.acquire(Mode::Write).await?;
+        let facts = file_facts(&mut conn, &path).await.map_err(|error| classify(self.kind, &error))?;
+        drop(conn);
+        self.found(store_findings::of_file(&facts));
         self.file = Some(SqliteFile { device_inode: SqliteFile::stat(&path)?, path });
         Ok(self)
     }
@@ -187,6 +195,20 @@ impl SqlxEngine {
     /// Whether units learn which server they run on.
     pub(super) fn watched(&self) -> bool {
         self.kind == EngineKind::Postgres && self.options.watch
+    }
+
+    /// What was found: told in the log when it changes, and kept for whoever asks.
+    pub(super) fn found(&self, findings: Vec<Finding>) {
+        let mut known = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        for new in findings.iter().filter(|new| !known.iter().any(|old| old.setting == new.setting)) {
+            match new.severity {
+                Severity::Bad => tracing::error!(setting = new.setting, cure = %new.cure, "the store: {}", new.detail),
+                Severity::Warning => {
+                    tracing::warn!(setting = new.setting, cure = %new.cure, "the store: {}", new.detail)
+                }
+            }
+        }
+        *known = findings;
     }
 
     /// How it was opened.
@@ -230,6 +252,14 @@ async fn pool(url: &str, setup: Setup, options: &ConnectOptions, kind: EngineKin
         .map_err(|_| DbError::Unavailable("no answer while connecting".into()))?
         .map_err(explain)?;
     pool.connect_with(parsed).await.map_err(explain)
+}
+
+/// What an embedded store says about itself, on its writing connection.
+async fn file_facts(conn: &mut AnyConnection, path: &Path) -> Result<FileFacts, sqlx::Error> {
+    let journal_mode = conn.fetch_one("PRAGMA journal_mode").await?.try_get(0)?;
+    let synchronous = conn.fetch_one("PRAGMA synchronous").await?.try_get(0)?;
+    let file_system = nix::sys::statfs::statfs(path).ok().and_then(|of| u64::try_from(of.filesystem_type().0).ok());
+    Ok(FileFacts { journal_mode, synchronous, file_system })
 }
 
 /// The second fence: whatever an earlier borrower left open is rolled back before the connection
@@ -299,6 +329,10 @@ impl Engine for SqlxEngine {
 
     async fn prove(&self, position: &Position) -> Result<(), DbError> {
         self.wait_for_standbys(position).await
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn observe(&self) {
