@@ -3,6 +3,7 @@
 //! Invariant: every verb that is listed here is built. Numbers of IDs may be written with `_` or `,`
 //! between their digits. Absent on purpose: aliases.
 
+mod apply;
 mod flags;
 mod operate;
 mod repair;
@@ -16,6 +17,7 @@ use cadastre_protocol::ids::Shape;
 use cadastre_runtime::token::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use apply::ApplyArgs;
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{bound, count, signed};
 pub use operate::{DrillVerb, SwitchArgs, SwitchVerb, WanCutArgs};
@@ -77,6 +79,8 @@ pub enum Verb {
     /// Operators and viewers
     #[command(subcommand)]
     Operator(OperatorVerb),
+    /// Bring namespaces and services to what a file says, after showing the difference
+    Apply(ApplyArgs),
     /// Ask an agent for IDs
     Ids(IdsArgs),
     /// What is left, where, and for how long
