@@ -3,6 +3,7 @@
 //! Invariant: every verb that is listed here is built. Numbers of IDs may be written with `_` or `,`
 //! between their digits. Absent on purpose: aliases.
 
+mod apply;
 mod dev;
 mod flags;
 mod operate;
@@ -18,6 +19,7 @@ use cadastre_runtime::tls::TlsArgs;
 use cadastre_runtime::token::Secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use apply::ApplyArgs;
 pub use dev::DevArgs;
 pub use flags::{KindFlags, LimitFlags, PolicyFlags, SequenceFlags};
 use flags::{count, signed};
@@ -99,6 +101,8 @@ pub enum Verb {
     /// Operators and viewers
     #[command(subcommand)]
     Operator(OperatorVerb),
+    /// Bring namespaces and services to what a file says, after showing the difference
+    Apply(ApplyArgs),
     /// Ask an agent for IDs
     Ids(IdsArgs),
     /// What is left, where, and for how long

@@ -58,13 +58,15 @@ fn a_turn_whose_row_is_gone_by_the_time_of_its_gate_is_not_answered() {
         world.stores[0].disk.put_back(&image);
         let third = ask();
         world.witness.set_hangs(false);
+        // The witness, which names a row that the store lacks, may end the doubt by itself soon.
+        let doubted = world.sim.run_until(2_000, || authority.how() == How::WentBack);
         world.sim.run_for_ms(500);
         let answered: Vec<Granted> = [first, second, third].into_iter().filter_map(granted).collect();
         for (n, one) in answered.iter().enumerate() {
             let overlaps = answered[n + 1..].iter().any(|two| one.lo < two.hi && two.lo < one.hi);
             assert!(!overlaps, "seed {seed}: {answered:?}\n{}", lock(&world.trace).join("\n"));
         }
-        assert!(!authority.is_open(), "seed {seed}: the row of an answer is gone, and nobody doubts the store");
+        assert!(doubted, "seed {seed}: the row of an answer is gone, and nobody doubts the store");
         world.net.end();
         world.sim.end();
     }

@@ -3,6 +3,7 @@
 //! Each asks the API, prints its JSON with `--json`, and otherwise a table. Invariant: what a person is
 //! shown is in the JSON too. Absent on purpose: anything that the API does not offer to everybody.
 
+mod apply;
 mod blast;
 mod doctor;
 mod drill;
@@ -44,6 +45,7 @@ pub async fn run(common: &Common, verb: Verb) -> Result<Outcome, CliError> {
         Verb::Retire(step) => region::step(common, region::Step::Retire, step, false).await,
         Verb::Service(verb) => service::run(common, verb).await,
         Verb::Operator(verb) => operator::run(common, verb).await,
+        Verb::Apply(args) => apply::run(common, args).await,
         Verb::Ids(args) => ids::run(common, args).await,
         Verb::Headroom => headroom::run(common).await,
         Verb::Grants(args) => grants::run(common, args).await,

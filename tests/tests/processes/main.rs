@@ -10,6 +10,7 @@
 mod agents;
 mod alarms;
 mod answers;
+mod apply;
 mod bad_input;
 mod cancelled;
 mod cases;
