@@ -1,3 +1,5 @@
+//! Verdicts that have no other room for their tests; the model and the simulator try the whole of them.
+
 use super::*;
 use crate::ids::RowId;
 
