@@ -85,7 +85,8 @@ fn planned(wanted: &Wanted, held: &Held) -> Result<Plan, CliError> {
 }
 
 fn agreed(plan: &Plan, yes: bool) -> Result<(), CliError> {
-    if !yes && !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+    let is_person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !yes && !is_person {
         return Err(CliError::usage("nobody is there to be asked: add --yes, or --dry-run only to look"));
     }
     confirm(&format!("{} calls change what is listed above.", plan.steps.len()), yes)

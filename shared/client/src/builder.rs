@@ -153,7 +153,7 @@ impl Builder {
                 let token = token.ok_or_else(|| Error::config("token", "give a service token (cad_svc_...)"))?;
                 let agents = addresses(self.agents)?;
                 let trust = trust(&agents, self.authorities.as_deref(), self.certificate.as_ref())?;
-                Agents::Http(agents, token, trust)
+                Agents::Http(agents, token, Box::new(trust))
             }
         };
         let name =

@@ -38,7 +38,7 @@ pub(crate) fn tell(
     let within = settings.request_timeout;
     let work = move || {
         let count = addresses.len();
-        let told = Http::new(addresses, token, within, trust).and_then(|http| {
+        let told = Http::new(addresses, token, within, *trust).and_then(|http| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Error::closed(format!("no runtime: {error}")))?;
             runtime.block_on(each(&http, count, &report))

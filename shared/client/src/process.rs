@@ -32,7 +32,7 @@ use crate::worker;
 #[derive(Clone)]
 pub(crate) enum Agents {
     /// Addresses, in the order of preference, the token for all of them, and whom to believe over TLS.
-    Http(Vec<String>, Token, ClientConfig),
+    Http(Vec<String>, Token, Box<ClientConfig>),
     /// A double.
     Memory(InMemory),
 }

@@ -65,7 +65,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> Result<(), Error> {
     let (source, agents) = match settings.agents.clone() {
         Agents::Http(addresses, token, trust) => {
             let count = addresses.len();
-            (Source::Http(Http::new(addresses, token, settings.request_timeout, trust)?), count)
+            (Source::Http(Http::new(addresses, token, settings.request_timeout, *trust)?), count)
         }
         Agents::Memory(memory) => (Source::Memory(memory), 1),
     };

@@ -34,6 +34,7 @@ fn at_the_authority(method: &str, path: &str) -> Option<&'static str> {
         ("POST", "/v1/regions/{name}/recover" | "/v1/regions/{name}/retire") => "o",
         ("POST", "/v1/switches" | "/v1/switches/{id}/resume" | "/v1/switches/{id}/back-out") => "o",
         ("POST", "/v1/drills" | "/v1/drills/{id}/abort" | "/v1/quarantines/{namespace}/lift") => "o",
+        ("PUT" | "DELETE", "/v1/drills/schedule") => "o",
         ("POST", "/v1/rebuild" | "/v1/rebuild/grants") => "o",
         _ => return None,
     })
@@ -64,6 +65,9 @@ fn harmless(path: &str) -> Value {
         "/v1/regions" => json!({"name": "eu"}),
         "/v1/switches" => json!({"from": "none", "to": "nobody"}),
         "/v1/drills" => json!({"kind": "wan_cut", "region": "none", "for_seconds": 10}),
+        "/v1/drills/schedule" => {
+            json!({"drill": {"kind": "wan_cut", "region": "none", "for_seconds": 10}, "every_hours": 168})
+        }
         "/v1/quarantines/{namespace}/lift" => json!({"bounds": {}, "old_store_stopped": false, "reason": ""}),
         "/v1/ids" | "/v1/segments" | "/v1/workers" => json!({"namespace": "orders"}),
         _ => json!({}),

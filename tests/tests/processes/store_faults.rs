@@ -159,7 +159,9 @@ async fn an_impossible_setting_is_refused_by_its_name() {
         ("CADASTRE_WITNESS", "cloud://x", "witness"),
         ("CADASTRE_DATABASE_URL", "mysql://me:hunter2@x/y", "sqlite:// or postgres://"),
         ("CADASTRE_DATABASE_URL", "postgres://me:hunter2@127.0.0.1:9/y", "out of reach"),
-        ("CADASTRE_AUTHORITY_URL", "https://x", "authority_url"),
+        ("CADASTRE_AUTHORITY_URL", "ftp://x", "authority_url"),
+        ("CADASTRE_TLS_CERT", "/x.pem", "tls_key"),
+        ("CADASTRE_TLS_CA", "/x.pem", "tls_ca"),
         ("CADASTRE_REQUIRE_SYNC", "1", "require_sync"),
     ] {
         let bad = extra_agent(&cluster, "eu", token, |spec| spec.env(name, value));
