@@ -30,6 +30,7 @@ fn only_built_verbs_are_listed() {
         "retire",
         "service",
         "operator",
+        "apply",
         "ids",
         "headroom",
         "grants",
@@ -41,6 +42,7 @@ fn only_built_verbs_are_listed() {
         "switch",
         "drill",
         "doctor",
+        "probe",
         "layout",
         "bench",
     ];
